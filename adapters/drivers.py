@@ -1,4 +1,4 @@
-"""What differs between the drivers of the databases, below any ORM: sqlite3, psycopg 3 and pymysql."""
+"""The drivers, below any ORM: sqlite3, psycopg 3 and pymysql."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from xq.core.ports import PASSING, Address, Driver, ErrorKind, Row, ServerDriver
 
 T = TypeVar("T")
 
-PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
-OUTDATED = -math.inf  # when that was, where what is prepared can be run no more
-SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
+PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
+OUTDATED = -math.inf  # the time of planning if the prepared statements cannot run any more
+SHORT = 4_000  # characters; longer statements differ from call to call, so preparing them does not pay
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
-# The other end is gone: what the system knows of it without anything being sent.
+# The events of a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest supported servers
 
 
 def _kinds(codes: Mapping[ErrorKind, Iterable[T]]) -> Mapping[T, ErrorKind]:
     return {code: kind for kind, of_kind in codes.items() for code in of_kind}
 
 
-# By the names that PEP 249 gives to classes of errors; drivers and ORMs use them alike.
+# By the names of PEP 249's exceptions, which drivers and ORMs both use.
 OF_CLASSES: Mapping[str, ErrorKind] = {
     "IntegrityError": ErrorKind.CONSTRAINT,
     "OperationalError": ErrorKind.TRANSIENT,
@@ -45,7 +45,7 @@ OF_SQLITE = _kinds(
             sqlite3.SQLITE_CONSTRAINT_ROWID,
             sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         ),
-        # Of the statement, or of the application's triggers: an overflow, what is not there.
+        # Errors of the statement or of the application's triggers: an overflow, a missing table or column.
         ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
     }
 )
@@ -57,35 +57,35 @@ OF_POSTGRES = _kinds(
         ErrorKind.DUPLICATE: ("23505",),
         ErrorKind.READ_ONLY: ("25006",),
         ErrorKind.DENIED: ("42501",),
-        # There is no such comparison; the types are not the same, or cannot be told.
+        # No such operator, a type mismatch, a type that cannot be determined, no such cast.
         ErrorKind.BAD_TYPE: ("42883", "42804", "42P18", "42846"),
-        # It cannot be read as the type, is out of its range or encoding, or too long for an index. A text that is too
-        # long for its column is another's error.
+        # Not readable as the type, out of its range or encoding, or too long for an index. Text that is too long
+        # for its column (22001) is not among them.
         ErrorKind.BAD_VALUE: ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000", "0A000"),
-        ErrorKind.PERMANENT: ("55000",),  # not in this state, as triggers like to say
+        ErrorKind.PERMANENT: ("55000",),  # object not in prerequisite state, which triggers often raise
     }
 )
-# The functions of PostgreSQL, by the beginning of their names, from which a state is of that kind. Not what a policy
-# says of one row; of what is "not supported", a decimal that is not a number, as an integer.
+# These states are of their kind only if a function of PostgreSQL whose name begins like this has raised them. A row
+# security policy also raises 42501, but for one row. 0A000 (not supported) counts for NaN as an integer only.
 RAISED_BY: Mapping[str, str] = {"42501": "aclcheck_error", "0A000": "numeric_"}
 
 OF_MARIADB = _kinds(
     {
-        # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
-        # began.
+        # A deadlock, also between waiters for an auto-increment lock (1467); a row changed since the transaction's
+        # snapshot (1020).
         ErrorKind.CONFLICT: (1213, 1467, 1020),
         ErrorKind.LOCKED: (1205,),
         ErrorKind.DUPLICATE: (1062,),
-        ErrorKind.CONSTRAINT: (4025,),  # a condition of the table is not met
-        ErrorKind.READ_ONLY: (1290, 1836),  # what an option of the server does not allow
+        ErrorKind.CONSTRAINT: (4025,),  # a CHECK constraint
+        ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another option of the server
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
-        # Out of range, no number, no such character, no date.
+        # Out of range, not a number, an invalid character, not a date.
         ErrorKind.BAD_VALUE: (1264, 1265, 1292, 1366, 1367),
-        # What MariaDB never does, though pymysql calls operational whatever it does not know: a column or a function
-        # that is not there (1054, 1305), a row too long (1118), several rows for one (1172, 1242), collations and
-        # characters that do not fit (1267, 1300), a field without a value (1364), a division by zero (1365), a value
-        # that cannot be read (1411), what a trigger may not do, or refuses (1442, 1644), an overflow (1690), a computed
-        # column that is written (1906).
+        # pymysql raises OperationalError for numbers that it does not know, but retrying these never helps: an unknown
+        # column or function (1054, 1305), a row too long (1118), several rows instead of one (1172, 1242), mismatched
+        # collations or characters (1267, 1300), a field without a value (1364), a division by zero (1365), an
+        # unreadable value (1411), an action not allowed in a trigger or rejected by one (1442, 1644), an overflow
+        # (1690), a write to a computed column (1906).
         ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906),
     }
 )
@@ -97,7 +97,7 @@ def _kind_by_class(error: BaseException) -> ErrorKind:
 
 
 def _is_gone(descriptor: int) -> bool:
-    """Whether the other end of a connection has closed it, or another thread this one."""
+    """Return whether the peer has closed a connection, or another thread of this process has."""
     if descriptor < 0:
         return True
     end = select.poll()
@@ -111,9 +111,9 @@ def _of_another(server: str, driver: str, connection: Any, advice: str) -> Confi
 
 
 class Sqlite3:
-    """The standard library's."""
+    """sqlite3 of the standard library."""
 
-    # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
+    # IMMEDIATE: else a transaction that reads first fails if another connection writes before it does.
     begin = "BEGIN IMMEDIATE"
     errors_end_transactions = False
     passing = PASSING
@@ -141,7 +141,7 @@ class Sqlite3:
         cursor.execute(sql, values)
 
     def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+        # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
         rows: list[Row] = cursor().execute(sql, values).fetchall()
         return rows
 
@@ -152,7 +152,7 @@ class Sqlite3:
         cursor.executemany(sql, rows)
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        pass  # when a call of its returns, the statement is over
+        pass  # when a call of sqlite3 ends, the statement is over
 
     def rows(self, cursor: Any) -> list[Row]:
         rows: list[Row] = cursor.fetchall()
@@ -164,7 +164,7 @@ class Sqlite3:
         if "binding parameter" in str(error):
             return ErrorKind.BAD_TYPE
         code = getattr(error, "sqlite_errorcode", 0)
-        if code & 0xFF == sqlite3.SQLITE_READONLY:  # and what SQLite adds to say why
+        if code & 0xFF == sqlite3.SQLITE_READONLY:  # the higher bits give the reason
             return ErrorKind.READ_ONLY
         return OF_SQLITE.get(code) or _kind_by_class(error)
 
@@ -173,7 +173,7 @@ class Sqlite3:
 
 
 class _Server(ABC):
-    """What the drivers of both servers share."""
+    """What psycopg and pymysql share."""
 
     @abstractmethod
     def in_transaction(self, connection: Any) -> bool: ...
@@ -217,13 +217,13 @@ class Psycopg(_Server):
             raise _of_another("PostgreSQL", "psycopg 3", connection, advice)
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
-        if 0 < info.server_version < POSTGRES:  # 0 is that of a connection which is gone already
+        if 0 < info.server_version < POSTGRES:  # 0 if the connection is already lost
             raise ConfigurationError(
                 f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
             )
 
     def in_transaction(self, connection: Any) -> bool:
-        return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
+        return connection.pgconn.transaction_status in (2, 3)  # INTRANS, INERROR
 
     def is_broken(self, connection: Any) -> bool:
         return connection is None or bool(connection.closed) or _is_gone(connection.fileno())
@@ -237,11 +237,11 @@ class Psycopg(_Server):
             raise
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        if connection.pgconn.transaction_status == 1:  # still at it
+        if connection.pgconn.transaction_status == 1:  # ACTIVE: the statement still runs
             connection.close()
 
     def _execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
+        # Applications turn preparing off (prepare_threshold=None) behind a connection pooler such as PgBouncer.
         connection: Any = cursor.connection
         prepares = connection.prepare_threshold is not None
         own = prepares and len(sql) < SHORT and bool(values)
@@ -253,7 +253,7 @@ class Psycopg(_Server):
             if not self._is_outdated(error):
                 raise
             self._planned[connection] = OUTDATED
-            if not self._plan_anew(connection):  # within a transaction, which has failed
+            if not self._plan_anew(connection):  # within a transaction, which the error has ended
                 raise
             cursor.execute(sql, values or None, prepare=True if own else None)
 
@@ -263,10 +263,10 @@ class Psycopg(_Server):
                 copy.write_row(row)
 
     def _plan_anew(self, connection: Any) -> bool:
-        """Now and then have statements planned for what the tables hold by now. Returns whether it did.
+        """Discard the plans of prepared statements once per PLANNED seconds. Returns whether it did.
 
-        What was planned for an empty table, after it was cleaned up, reads the whole table and sorts it: behind 100,000
-        rows that came at once a take needs 85 ms instead of 0.15, until a cleaning process comes by
+        A plan made for a table that was empty at its last VACUUM reads and sorts the whole table. After a burst of
+        100,000 puts a take would need 85 ms instead of 0.15 ms until the next autovacuum
         (`make bench DB=postgres ARGS=burst`).
         """
         now = time.monotonic()
@@ -275,7 +275,7 @@ class Psycopg(_Server):
             return False
         if planned == OUTDATED:
             with connection.transaction(force_rollback=True):
-                pass  # upon which psycopg forgets what it has prepared
+                pass  # a rollback makes psycopg forget its prepared statements
         else:
             connection.execute("DISCARD PLANS", prepare=False)
         self._planned[connection] = now
@@ -283,12 +283,12 @@ class Psycopg(_Server):
 
     @staticmethod
     def _is_outdated(error: BaseException) -> bool:
-        """Whether a statement was prepared when a column that it returns was of another type."""
+        """Return whether a statement failed because the type of a returned column changed since it was prepared."""
         state: Any = getattr(error, "sqlstate", None)
         return bool(state == "0A000" and error.diag.source_function == "RevalidateCachedQuery")  # type: ignore[attr-defined]
 
     def rows(self, cursor: Any) -> list[Row]:
-        # Its description is costly to ask for.
+        # Not cursor.description, which is slow to compute.
         rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
         return rows
 
@@ -302,7 +302,7 @@ class Psycopg(_Server):
         if kind is None:
             return _kind_by_class(error)
         raised: Any = error.diag  # type: ignore[attr-defined]
-        # Not what a trigger of the application's own finds: a statement that was not begun yet has no context.
+        # An error with a context was raised while the statement ran, for example by the application's own trigger.
         otherwise = kind in (ErrorKind.BAD_TYPE, ErrorKind.DENIED) and raised.context
         if otherwise or not str(raised.source_function).startswith(RAISED_BY.get(state, "")):
             return _kind_by_class(error)
@@ -320,13 +320,13 @@ class Psycopg(_Server):
     def hear(self, connection: Any) -> bool:
         server, told = connection.pgconn, False
         try:
-            gone = _is_gone(connection.fileno())  # before: what it said last may still be read
+            gone = _is_gone(connection.fileno())  # checked before reading, so that its last notifications are read
             server.consume_input()
             while server.notifies():
                 told = True
-        except connection.Error:  # not what the handler of a signal raises
+        except connection.Error:  # an exception of a signal handler passes through
             gone = True
-        if gone:  # what was closed at the other end is closed here
+        if gone:
             connection.close()
         return told
 
@@ -337,7 +337,7 @@ class Pymysql(_Server):
     begin = "BEGIN"
     errors_end_transactions = False
     passing = PASSING | {ErrorKind.DENIED}  # a right may be granted later
-    IN_TRANSACTION = 1  # of the flags that the server sends
+    IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 
     def check(self, connection: Any, advice: str = "") -> None:
         if not hasattr(connection, "server_status"):
@@ -352,16 +352,16 @@ class Pymysql(_Server):
             raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, MARIADB))} or later, this is {version}")
 
     def in_transaction(self, connection: Any) -> bool:
-        # What the server said last, which a connection that is gone never unlearns.
+        # The status that the server sent last. A lost connection keeps it, hence `open`.
         return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
         return connection is None or not connection.open or _is_gone(self.fileno(connection))
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would expand it into several SQL values
             raise TypeError("a collection is no value")
-        # What cannot be sent is refused here, before anything is.
+        # A value that cannot be encoded raises here, before anything is sent, so the connection stays usable.
         query = cursor.mogrify(sql, values or None).encode(cursor.connection.encoding)
         try:
             cursor.execute(query)
@@ -373,41 +373,41 @@ class Pymysql(_Server):
         cursor.executemany(sql, rows)
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        if not isinstance(error, connection.Error):  # the answer may be on its way, and would be that to the next one
+        if not isinstance(error, connection.Error):  # the next statement might read the result of this one
             connection._force_close()
 
     def rows(self, cursor: Any) -> list[Row]:
         return list(cursor.fetchall()) if cursor.description else []
 
     def classify(self, error: BaseException) -> ErrorKind:
-        infinite = "can not be used with MySQL" in str(error)  # or not a number
+        infinite = "can not be used with MySQL" in str(error)  # inf or nan
         if infinite or isinstance(error, (OverflowError, ValueError)):
             return ErrorKind.BAD_VALUE
-        if isinstance(error, (TypeError, AttributeError)):  # pymysql takes what it does not know for a text
+        if isinstance(error, (TypeError, AttributeError)):  # pymysql treats values of unknown types as text
             return ErrorKind.BAD_TYPE
         kind = _kind_by_class(error)
         if kind is ErrorKind.NOT_DATABASE or not error.args:
             return kind
         if error.args[0] == 1305 and "SAVEPOINT" in str(error):
-            return ErrorKind.CONFLICT  # a savepoint is missing: the server rolled the transaction back, and hides why
+            return ErrorKind.CONFLICT  # a savepoint is missing because the server rolled the transaction back
         return OF_MARIADB.get(error.args[0], kind)
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())
 
     def fileno(self, connection: Any) -> int:
-        end = connection._sock  # another thread may find out at this moment that it is gone
+        end = connection._sock  # read once: another thread may close the connection meanwhile
         return -1 if end is None else int(end.fileno())
 
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
-        pass  # it tells nothing
+        pass  # MariaDB sends no notifications
 
     def hear(self, connection: Any) -> bool:
         end, readable = self.fileno(connection), select.poll()
         if end < 0:
             return False
         readable.register(end, select.POLLIN)
-        if readable.poll(0):  # MariaDB says nothing without being asked, but good-bye
+        if readable.poll(0):  # without a request MariaDB sends something only when it closes the connection
             connection._force_close()
         return False
 
@@ -417,7 +417,7 @@ DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 
 def connect(address: Address) -> Any:
-    """A plain connection of the driver, in autocommit, to the database at an address. Raises the driver's errors."""
+    """Return a new connection of the driver, in autocommit mode, to an address. Raises the driver's errors."""
     parameters: dict[str, Any] = {**address.parameters, **address.secrets}
     if address.password is not None:
         parameters["password"] = address.password

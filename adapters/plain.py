@@ -1,4 +1,4 @@
-"""A plain connection as dialects know a store: for processes that have no model, and no ORM's connection."""
+"""A store on a plain connection of the driver, for processes without a model or an ORM."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xq.adapters.drivers import DRIVERS, connect
 from xq.adapters.stores import ClassifiesErrors, Connection
 from xq.core.ports import Address, Driver, Row
 
-PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
-FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
+PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
+FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
 
 
 class PlainStore(ClassifiesErrors):
-    """What of `xq.core.ports.Store` statements need that move tasks or install. Of one thread; to be closed."""
+    """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
 
     installs = ""
 
@@ -53,7 +53,7 @@ class PlainStore(ClassifiesErrors):
         return self._connection.change(sql, values)
 
     def load(self, sql: str, rows: Sequence[Row]) -> None:
-        """Write many rows by what the dialect has for that. Raises BadValue, BadType and the driver's errors."""
+        """Write many rows by the driver's bulk load. Raises BadValue, BadType and the driver's errors."""
         cursor = self.connection.cursor()
         try:
             self.driver.load(cursor, sql, rows)
@@ -64,7 +64,7 @@ class PlainStore(ClassifiesErrors):
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """One transaction; within it, a savepoint."""
+        """Open a transaction, or a savepoint within one. Rolls back if the block raises."""
         self._depth += 1
         savepoint = f"xq_{self._depth}" if self._depth > 1 else ""
         try:

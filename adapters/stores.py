@@ -1,4 +1,4 @@
-"""What stores share, whatever ORM is above their driver: what an error means, and how a connection is made ready."""
+"""What the stores of all ORMs share: error kinds, prepared connections, and models."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ R = TypeVar("R")
 
 log = logging.getLogger("xq")
 
-# Of the drivers' parameters, beside the password: that of a key, and what may hold it.
+# Parameters of connect() that must not be shown, besides the password: they are, or may contain, passwords of keys.
 SECRETS: Final = frozenset(
     {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
 )
 
 
-# Those above LOST.
+# The server has answered: these kinds are kept although the connection is lost (see ErrorKind).
 ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY}
 RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}
 
 
 class ClassifiesErrors(ABC):
-    """Which errors are the database's, and whether its connection is lost; the driver has the other kinds."""
+    """Classifies errors: detects the ORM's errors and lost connections, and asks the driver for the other kinds."""
 
     database_error: type[BaseException]  # the class of all of them
 
@@ -41,10 +41,10 @@ class ClassifiesErrors(ABC):
     @property
     @abstractmethod
     def in_use(self) -> Any:
-        """The driver's connection of this thread, None where none is open."""
+        """The driver's connection of this thread; None if none is open."""
 
     def of_the_driver(self, error: BaseException) -> BaseException:
-        """What the driver raised, where an ORM has put an error of its own around it."""
+        """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
         return error
 
     def classify(self, error: BaseException) -> ErrorKind:
@@ -57,7 +57,7 @@ class ClassifiesErrors(ABC):
         return self.classify(error) in self.driver.passing
 
     def failed(self, error: BaseException) -> NoReturn:
-        """Raise an error of a statement as the application knows it: BadValue and BadType if it was for a value."""
+        """Raise the error of a statement: as BadValue or BadType if a value caused it, else unchanged."""
         raised = RAISED.get(self.driver.classify(self.of_the_driver(error)))
         if raised is not None:
             raise raised(f"the database cannot hold a value given: {error}") from error
@@ -65,7 +65,7 @@ class ClassifiesErrors(ABC):
 
 
 class Of(Protocol):
-    """The store of a connection."""
+    """What a connection needs from its store."""
 
     def failed(self, error: BaseException) -> NoReturn: ...
 
@@ -75,7 +75,7 @@ class Of(Protocol):
 
 
 class Connection:
-    """A connection of one thread, as a `xq.core.ports.Connection`."""
+    """The connection of one thread. Implements `xq.core.ports.Connection`."""
 
     __slots__ = ("context", "cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
 
@@ -87,7 +87,7 @@ class Connection:
         self.of: Callable[[], object] = ref(database)  # the database object
         self.context: dict[str, Any] = {}
         self.in_transaction = False
-        self.set_up: bool | None = False  # None: within a transaction, which may be undone: once more after it
+        self.set_up: bool | None = False  # None: in a transaction, which may be rolled back: again after it
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
@@ -118,7 +118,7 @@ class Connection:
         return found
 
     def _undo(self, error: BaseException) -> None:
-        """Roll back, unless the database has done so itself, or the connection is gone."""
+        """Roll back, unless the database has already done so or the connection is lost."""
         driver = self.driver
         try:
             if driver.in_transaction(self.raw) and not driver.is_broken(self.raw):
@@ -126,17 +126,17 @@ class Connection:
         except Exception as failure:
             log.debug("a transaction could not be rolled back after %r: %s", error, failure)
             if driver.in_transaction(self.raw):
-                driver.hear(self.raw)  # finds out that it is gone: else it would seem to be in the transaction
+                driver.hear(self.raw)  # detects that it is lost; else it would still count as in the transaction
 
 
 class FileConnection(Connection):
-    """The same to a file of SQLite, without a call of the driver for each statement."""
+    """A connection to a file of SQLite. It skips the call of `Driver.query` for each statement."""
 
     __slots__ = ()
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
-            # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+            # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
             rows: list[Row] = self.cursor().execute(sql, values).fetchall()
             return rows
         except BaseException as error:
@@ -144,9 +144,9 @@ class FileConnection(Connection):
 
 
 class Waiting:
-    """What waits in one thread for the end of a transaction which the application ends by itself.
+    """The calls of one thread that wait for the end of a transaction which the application itself ends.
 
-    A plain COMMIT notifies no one: the next call finds the transaction ended.
+    The ORM does not see a plain COMMIT: the next call of the queue detects that the transaction has ended.
     """
 
     calls: Sequence[Callable[[], None]] = ()
@@ -161,7 +161,7 @@ class Waiting:
 
 
 class OrmConnections(ClassifiesErrors):
-    """What the connections of all ORMs share, for a `xq.core.ports.Connections`."""
+    """What the connections of all ORMs share. The base of implementations of `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
 
@@ -175,7 +175,7 @@ class OrmConnections(ClassifiesErrors):
         return self.ready().change(sql, values)
 
     def _set_up(self, connection: Connection) -> None:
-        """Set a connection up once; within a transaction, which may be undone, once more after it."""
+        """Set a connection up once. If a transaction is open, set it up again afterwards: it may be rolled back."""
         before = connection.set_up
         if connection.in_transaction and before is None:
             return
@@ -184,7 +184,7 @@ class OrmConnections(ClassifiesErrors):
         try:
             done = self.connected(connection)
         finally:
-            if not done:  # or the queue is not bound to this database yet
+            if not done:  # it raised, or the queue is not bound to this database yet
                 connection.set_up = before
 
     @property
@@ -214,7 +214,7 @@ class OrmConnections(ClassifiesErrors):
 
 
 class OrmModel(ABC, Generic[M]):
-    """What the models of all ORMs share, for a `xq.core.ports.TaskModel`."""
+    """What the models of all ORMs share. The base of implementations of `xq.core.ports.TaskModel`."""
 
     model: type[M]
     name: str
@@ -252,7 +252,7 @@ class OrmModel(ABC, Generic[M]):
         return made
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
-        """The kinds of fields tell enough."""
+        """Do nothing: the kinds of the fields suffice. An ORM may check more."""
 
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)

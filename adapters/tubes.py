@@ -1,4 +1,4 @@
-"""The tables of tubes, as models of Peewee: that of each tube, and the one that records them all."""
+"""The tables of tubes, as Peewee models: one for each tube, and one that records all tubes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READABLE = 20  # characters of a tube's name that the name of its table shows
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
-# What of Peewee's own PostgreSQL and MariaDB need to be what xq speaks to.
+# The parameters with which Peewee uses the drivers and the SQL that xq supports.
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "postgres": {"prefer_psycopg3": True},
     "postgresql": {"prefer_psycopg3": True},
@@ -28,7 +28,7 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "mariadb": {"mariadb": True},
 }
 
-# the scheme of a URL -> the package that speaks to such a server, and the extra of xq that brings it
+# By the scheme of a URL: the package of the driver, and the extra of xq that installs it.
 DRIVERS: Mapping[str, tuple[str, str]] = {
     "postgres": ("psycopg", "postgres"),
     "postgresql": ("psycopg", "postgres"),
@@ -37,7 +37,7 @@ DRIVERS: Mapping[str, tuple[str, str]] = {
     "mariadb": ("pymysql", "mariadb"),
 }
 
-# role -> the field that holds it
+# The fields by role.
 FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
     "runat": lambda: pw.DoubleField(null=True),
     "deadline": lambda: pw.DoubleField(null=True),
@@ -53,7 +53,7 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
 
 
 class Record(NamedTuple):
-    """A tube, as it is recorded; an option that is math.inf as null, since JSON has no word for it."""
+    """The record of a tube. JSON has no infinity, so an option that is math.inf is stored as null."""
 
     name: str
     type: str
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 def database(where: object) -> pw.Database:
-    """A database of Peewee's, or that of a URL ("sqlite:///app.db", "postgresql://me@host/app").
+    """Return a Peewee database, given as such or as a URL ("sqlite:///app.db", "postgresql://me@host/app").
 
     Raises BadType, BadValue, and ConfigurationError for a DatabaseProxy that is not initialized.
     """
@@ -74,7 +74,7 @@ def database(where: object) -> pw.Database:
         return where
     if not isinstance(where, str):
         raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in a {type(where).__name__}")
-    from playhouse import db_url  # imports every driver that there is
+    from playhouse import db_url  # here, because it imports every installed driver
 
     scheme, _, place = where.partition("://")
     url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
@@ -87,7 +87,7 @@ def database(where: object) -> pw.Database:
         known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)  # as Peewee calls it
         found: pw.Database = db_url.connect(known, **PARAMETERS.get(scheme.partition("+")[0], {}))
         return found
-    except (RuntimeError, ValueError):  # whose message may hold any part of the URL
+    except (RuntimeError, ValueError):  # the message may contain the password
         raise BadValue(
             f"{url} names no database: write postgresql://user:password@host:port/name, mariadb:// or "
             "sqlite:///file, or give a database of Peewee's where the password has one of / ? # [ ]"
@@ -95,20 +95,20 @@ def database(where: object) -> pw.Database:
 
 
 def shared(database: pw.Database) -> dict[str, Any]:
-    """What all who use tubes of this database in this process share; gone with it."""
+    """Return the values that all users of a database's tubes share in this process. They live as long as it does."""
     kept: dict[str, Any] = vars(database).setdefault("_xq_tubes", {})
     return kept
 
 
 def new_table(name: str) -> str:
-    """The name of a table for a tube of any name: one that was never there, which shows the tube's to people."""
+    """Return a new, unique name for the table of a tube. It begins with readable characters of the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
     return f"xq_tube_{readable}_{secrets.token_hex(4)}"
 
 
 def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
-    """The model of a tube: id, status and data, and a field for each of these roles."""
-    # Else SQLite would use the number of the last task again, when that is gone.
+    """Return the model of a tube: id, status and data, and a field for each of these roles."""
+    # Else SQLite would reuse the number of the last task after its deletion.
     of_sqlite = isinstance(database, pw.SqliteDatabase)
     fields: dict[str, pw.Field[Any]] = {
         "id": pw.BigAutoField(constraints=[pw.SQL("AUTOINCREMENT")] if of_sqlite else None),
@@ -116,7 +116,7 @@ def model(database: pw.Database, name: str, table: str, roles: Collection[str]) 
         "data": pw.TextField(null=True),  # JSON
         "raw": pw.BlobField(null=True),  # or bytes; neither is JSON's null
     }
-    if isinstance(database, pw.MySQLDatabase):  # whose TEXT and BLOB end at 65,535 bytes
+    if isinstance(database, pw.MySQLDatabase):  # its TEXT and BLOB hold at most 65,535 bytes
         vars(fields["data"])["field_type"], vars(fields["raw"])["field_type"] = "LONGTEXT", "LONGBLOB"
     fields |= {role: FIELDS[role]() for role in roles}
     meta = type("Meta", (), {"database": database, "table_name": table})
@@ -128,23 +128,23 @@ def drop(model: type[pw.Model]) -> None:
 
 
 def drop_again(database: pw.Database, table: str) -> None:
-    """Drop a table, if it was made at all, of a tube that was not."""
+    """Drop the table, if it exists, of a tube whose creation failed."""
     model(database, "Tube", table, ()).drop_table()
 
 
 def key_types(model: type[pw.Model]) -> tuple[type, ...]:
-    """What the keys of a model are: where they are integers, a text is none, whatever a database makes of it."""
+    """Return the types of a model's keys. Text is not accepted for an integer key, though a database might cast it."""
     of_integers = isinstance(model._meta.primary_key, pw.IntegerField)
     return (int,) if of_integers else (int, str, bytes, uuid.UUID)
 
 
 def transaction(model: type[pw.Model]) -> object:
-    """The transaction of Peewee's in which this thread is, if any."""
+    """Return Peewee's current transaction of this thread, if any."""
     return model._meta.database.top_transaction()
 
 
 def is_there(model: type[pw.Model]) -> bool:
-    """Whether the table of a model is."""
+    """Return whether the table of a model exists."""
     return bool(model.table_exists())
 
 
@@ -155,7 +155,7 @@ class Records:
     """
 
     def __init__(self, database: pw.Database) -> None:
-        # Compared to the last byte, whatever the database holds to be the same otherwise.
+        # Names compare byte by byte, whatever the default collation of the database.
         exactly = "utf8mb4_nopad_bin" if isinstance(database, pw.MySQLDatabase) else None
 
         class Tube(pw.Model):
@@ -169,13 +169,13 @@ class Records:
         Tube._meta.set_database(database)
         Tube._meta.set_table_name("xq_tube")
         self.model: Any = Tube
-        self._made = self._there = False  # what is undone with a transaction is not remembered
+        self._made = self._there = False  # set outside transactions only, since a rollback undoes the creation
 
     def make(self) -> None:
-        """Make the table, where it is not there."""
+        """Create the table if it does not exist."""
         if self._made:
             return
-        if not self._is_installed():  # whoever may not make it may find it there
+        if not self._is_installed():  # a user without the right to create it may use an existing one
             self.check_transaction()
             self.model.create_table()
         self._made = not self._within_transaction()
@@ -188,7 +188,7 @@ class Records:
         return True
 
     def are_there(self) -> bool:
-        """Whether there is the table, be it empty."""
+        """Return whether the table exists."""
         if self._there:
             return True
         there = bool(self.model.table_exists())
@@ -196,7 +196,7 @@ class Records:
         return there
 
     def check_transaction(self) -> None:
-        """Raise ConfigurationError within a transaction that would end where a table is made or dropped."""
+        """Raise ConfigurationError within a transaction that creating or dropping a table would end."""
         if isinstance(self.model._meta.database, pw.MySQLDatabase) and self._within_transaction():
             raise ConfigurationError(
                 "MariaDB ends a transaction where a table is made or dropped: create and drop tubes outside of it"
@@ -206,13 +206,13 @@ class Records:
         return bool(self.model.xq.adapter.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
-        """The tubes, by name; none where there is no table."""
+        """Yield the tubes by name; none if the table does not exist."""
         if not self.are_there():
             return iter(())
         return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
 
     def by_table(self, known: Mapping[str, Record]) -> dict[str, Record]:
-        """The tubes by their tables. Of those that are known no more than that is read."""
+        """Return the tubes by their tables. It reads the whole record only of tubes that are not in `known`."""
         rows = self.model.select().tuples() if self.are_there() else ()
         return {row[3]: known.get(row[3]) or _record(row) for row in rows}
 
@@ -223,7 +223,7 @@ class Records:
         return _record(found) if found else None
 
     def add(self, record: Record) -> bool:
-        """Record a tube. False when there is one of this name."""
+        """Record a tube. Returns False if the name is in use."""
         try:
             with self.model._meta.database.atomic():
                 options = json.dumps(
@@ -235,7 +235,7 @@ class Records:
             return False
 
     def remove(self, record: Record) -> bool:
-        """Forget a tube. False when it is not recorded."""
+        """Delete the record of a tube. Returns False if there is none."""
         self.check_transaction()
         mine = self.model.name == record.name, self.model.table == record.table
         return bool(self.model.delete().where(*mine).execute())

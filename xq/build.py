@@ -1,4 +1,4 @@
-"""What the upgrade of each ORM does: where features, dialects and models meet."""
+"""Build a queue from a model, features and dialects: the common part of each ORM's `upgrade`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def as_decorator(
     upgrade: Callable[..., object], fields: Mapping[str, Any] | None, features: Mapping[str, Any] | None, options: Any
 ) -> Callable[[type[T]], type[T]]:
-    """The upgrade of one ORM as a class decorator."""
+    """Return the `upgrade` of an ORM as a class decorator. Raises ConfigurationError for `@queue` without a call."""
     if isinstance(fields, type):
         raise ConfigurationError(
             f"@queue stands above {fields.__name__} with its arguments: "
@@ -55,18 +55,21 @@ def build(
     apart: bool = False,
     wording: Wording | None = None,
 ) -> Queue[T]:
-    """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it.
+    """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
 
-    `wording` is that of its messages, where they are not to speak of queues.
+    With `apart`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
+    the messages.
     """
     if not apart and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     mapped = roles_of(store, {} if fields is None else fields)
-    extends = bool(store.offers) and not apart  # a definition on record, as of a queue apart, names all of its roles
+    extends = bool(store.offers) and not apart  # a queue apart has a recorded definition with all of its roles
     if extends:
-        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
+        tubes = (
+            isinstance(tube_stats, (list, tuple, set)) and tube_stats
+        )  # the truth value of a model, given by mistake, would be a query
         used = ["status", "tube"] if tubes else ["status"]
         mapped |= roles_of(store, offered(store, mapped, used))
     if "status" not in mapped:
@@ -150,6 +153,6 @@ def _digest(what: object) -> str:
 
 
 def _brought_by(feature: Feature) -> tuple[object, ...]:
-    """What of a feature the transitions of its machine come from."""
+    """Return the parts of a feature that must be equal in every process."""
     timers = [replace(timer, default=None) for timer in feature.timers]  # a duration may differ between processes
     return feature.transitions, timers, feature.detours, feature.columns

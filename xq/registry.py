@@ -1,4 +1,4 @@
-"""The features of xq: from `features=` to data, and who brings what."""
+"""The features of xq: convert `features=` to data, and list the methods and options that each one adds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xq.features import FEATURES
 
 @cache
 def _model_of_features() -> Any:
-    """The pydantic model of features=: the annotation of each feature's argument is its validator."""
+    """Return the pydantic model of `features=`. The annotation of each feature's argument is its validator."""
     fields: dict[str, Any] = {}
     for name, feature in FEATURES.items():
         hint, *_ = get_type_hints(feature, include_extras=True).values()
@@ -26,9 +26,9 @@ def _model_of_features() -> Any:
 
 
 def compose(features: Mapping[str, Any], default_id: str = "required") -> list[Feature]:
-    """The features that are on, as data. A value that is a Feature is used as it is; False and None are off.
+    """Return the features that are on, as data. A Feature as value is used unchanged; False and None mean off.
 
-    Raises ConfigurationError, naming the feature, what it takes and what was given.
+    Raises ConfigurationError, which names the feature, the values that it takes and the given one.
     """
     if not isinstance(features, Mapping):
         raise ConfigurationError(f"features is a mapping of names to values, not {shown(features)}")
@@ -58,7 +58,7 @@ def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return which features bring which methods and options, so that FeatureOff can name those that are off."""
+    """Return the features that add each method and option, for the messages of FeatureOff."""
     methods: dict[str, tuple[str, ...]] = {}
     options: dict[tuple[str, str], tuple[str, ...]] = {}
     for name, make in FEATURES.items():

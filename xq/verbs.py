@@ -1,4 +1,4 @@
-"""The methods of a queue on its model."""
+"""Attach the methods of a queue to its model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERBS: Final = (
 
 @dataclass(frozen=True)
 class Verb:
-    """A method of the queue on the model: `Page.ack(key)`, and on an instance without the key: `page.ack()`."""
+    """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`."""
 
     handle: Queue[Any]
     name: str
@@ -45,12 +45,12 @@ class Verb:
         return method if instance is None or self.name in TABLE_VERBS else partial(method, instance)
 
 
-TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # of the whole table, on an instance too
+TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
 
 
 @dataclass(frozen=True)
 class QueueAttribute:
-    """`Model.xq`."""
+    """The attribute `Model.xq`. Raises ConfigurationError on a subclass that has another table."""
 
     handle: Queue[Any]
 
@@ -72,7 +72,7 @@ def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[s
             raise ConfigurationError(f"methods: there is no method {shown(name)}: there are {', '.join(VERBS)}")
     for name in ("xq", *wanted):
         if any(isinstance(vars(base).get(name), (Verb, QueueAttribute)) for base in store.model.__mro__):
-            continue  # of a parent that is a queue: its table is another
+            continue  # inherited from a queue with another table: replace it
         taken = store.attribute(name)
         if taken:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The SQL of xq, and all of it: a class for each database."""
+"""All SQL of xq: a dialect for each database."""
 
 from __future__ import annotations
 

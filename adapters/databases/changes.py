@@ -1,4 +1,4 @@
-"""Statements that change tasks: moves, puts and deletions."""
+"""SQL of the statements that change tasks: moves, puts and deletions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xq.core.ports import Field
 
 
 class Changes(Rows, Counters):
-    """What a row of the transition table writes, and the guards of a put."""
+    """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     @abstractmethod
     def remembering(self, rows: Selector, statement: Statement) -> Statement:
-        """A statement that takes these rows, and what writes down beside the table who took them."""
+        """Extend a statement that takes these rows: it also writes their token to the side table of owners."""
 
     @property
     def told_first(self) -> str:
@@ -55,7 +55,7 @@ class Changes(Rows, Counters):
         return self.entered(value) if role == "status" else self.literal(value)
 
     def move(self, rows: Selector, change: Change) -> Statement:
-        """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
+        """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
         if change.target == ABSENT:
             return self.delete(rows, change)
         statement = self.update(rows, change)
@@ -74,23 +74,23 @@ class Changes(Rows, Counters):
         return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
 
     def brings(self, change: Change) -> tuple[str, ...]:
-        """The named values of the application's own columns that a change writes."""
+        """Return the names of the values that a change writes to the application's own columns."""
         return tuple(self._parameters[name] for name in change.update)
 
     def field_of(self, name: str) -> Field:
-        """The field whose value has this name in a statement (f3, f3_0)."""
+        """Return the field whose value has this name in a statement (f3, f3_0)."""
         return self.source.fields[int(name[1:].partition("_")[0])]
 
     def _own(self, change: Change) -> dict[str, str]:
         return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
 
     def sets(self, change: Change) -> str:
-        """What follows SET."""
+        """Return the assignments after SET."""
         written = self._own(change) | self.of_roles(change)
         return ", ".join(f"{column} = {value}" for column, value in written.items())
 
     def last(self, change: Change, of: str = "") -> list[str]:
-        """The columns of a row that is deleted, as it last was, its update applied; `of` as in `by_key`."""
+        """Return the columns of a deleted row with its update applied; `of` as in `by_key`."""
         own = self._own(change)
         columns = [self.quote(field.column) for field in self.source.fields]
         return [own.get(column, f"{of}{column}") for column in columns]
@@ -105,7 +105,10 @@ class Changes(Rows, Counters):
         return next(field.column for field in self.source.fields if field.name == name)
 
     def insert(self, change: Change, names: Sequence[str], count: int) -> Statement:
-        """Put `count` rows that bring values for the fields `names`. What is refused by a guard is not returned."""
+        """Return the statement that puts `count` rows with values for the fields `names`.
+
+        It does not return the rows that a guard rejects.
+        """
         roles = self.of_roles(change)
         brought = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in names}
         brought = {column: value for column, value in brought.items() if column not in roles}
@@ -129,7 +132,7 @@ class Changes(Rows, Counters):
         )
 
     def write_many(self, names: Sequence[str], count: int) -> Statement:
-        """Write the fields `names` of `count` rows, into each its own, whatever their states."""
+        """Return the statement that writes the fields `names` of `count` rows in any state, with values for each."""
         rows = [f"_{i}" for i in range(count)]
         sets = []
         for name in names:
@@ -143,19 +146,22 @@ class Changes(Rows, Counters):
         )
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
-        """What an INSERT inserts as long as there is room, and what must return a row before, where that is needed."""
+        """Return the rows of an INSERT into a limited queue, and a query that must find a row before it runs.
+
+        The query is empty if the INSERT itself inserts nothing into a full queue.
+        """
         return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
 
     def room(self, guard: Guard) -> str:
         return f"{self.counted_in(guard)} + :adding <= {guard.value}"
 
     def unless_held(self, guard: Guard) -> str:
-        """What follows an INSERT that shall insert nothing where a unique value is held."""
+        """Return the ON CONFLICT clause that skips a row whose unique value another task has."""
         return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
 
     @property
     def adopt_owners(self) -> str:
-        """SQL that copies the tokens of taken tasks from the side table, which is there, to the role owner."""
+        """Return SQL that copies the tokens of taken tasks from the existing side table to the role owner."""
         owner = self.roles["owner"]
         taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
         return f"UPDATE {self.table_in_schema} SET {owner} = {self._owner_beside} WHERE {taken}"

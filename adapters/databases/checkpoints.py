@@ -1,4 +1,4 @@
-"""What streams write beside a queue: which of their batches were, and how often transitions were seen, as SQL."""
+"""SQL of the tables that streams write beside a queue: checkpoints, and rollups of the history."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-SINKS = "xq_sink"  # the batch that each sink has taken last, and of which stream
+SINKS = "xq_sink"  # the stream and the last batch of each sink
 
-# What a transition counts as, in the words of a report: of what is finished already nothing ends again.
+# The columns of the throughput view. A finished task does not count again when it leaves D or Z.
 _LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
 THROUGHPUT: Final[Mapping[str, str]] = {
     "put": "source = 'X' AND target IN ('R', 'T', 'W', 'B')",
@@ -23,7 +23,7 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 
 
 class Checkpoints:
-    """Which batches were written."""
+    """The SQL of the checkpoints: which batch each sink has written last."""
 
     def __init__(self, dialect: Dialect) -> None:
         text = dialect.varying(255)
@@ -31,7 +31,7 @@ class Checkpoints:
         self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
         self.look = f"SELECT 1 FROM {SINKS} WHERE 1 = 0"
         self.last = f"SELECT stream, batch FROM {SINKS} WHERE sink = :sink{dialect.lock}"
-        # Of two that begin at once one waits here, and then finds the row of the other.
+        # If two sinks begin at once, the second waits here and then finds the row of the first.
         kept = dialect.on_conflict("sink", f"batch = {SINKS}.batch")
         self.begin = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}"
         self.next = f"UPDATE {SINKS} SET stream = :stream, batch = :batch WHERE sink = :sink"
@@ -39,7 +39,7 @@ class Checkpoints:
 
 
 class RollupTable:
-    """A table that counts transitions, by the time at which they were, and a view of it that tells the throughput."""
+    """The SQL of a table that counts transitions by spans of time, and of its view of the throughput."""
 
     def __init__(self, dialect: Dialect, table: str) -> None:
         name, varying = dialect.quote(table), dialect.varying

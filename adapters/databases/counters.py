@@ -1,4 +1,4 @@
-"""The counters of a queue: what triggers add to them, and what `stats` reads."""
+"""SQL of the counters of a queue, which triggers write and `stats` reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xq.core.machine import ABSENT, ELSEWHERE, Guard
 
 
 class Number(NamedTuple):
-    """What a change adds one to, as SQL: `when` says for which rows."""
+    """The counter that a change of a row increments, as SQL. `when` is the condition of such rows."""
 
     tube: str
     source: str
@@ -19,18 +19,18 @@ class Number(NamedTuple):
 
 
 class Counters(Terms):
-    """A row of the counters is a transition and how often it was seen.
+    """A row of the counters is a transition and its number.
 
-    The tube '' counts all tasks; each tube that is counted on its own has rows too. A row whose source is '' holds the
-    tasks that were there before counting began.
+    The rows of the tube '' count all tasks; each tube of `tube_stats` also has rows. A row whose source is '' counts
+    the tasks that existed before counting began.
     """
 
     def counted(self, column: str) -> str:
-        """Whether a tube is one of those that are counted on their own."""
+        """Return the condition that a tube has counters of its own."""
         return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     def counted_in(self, guard: Guard) -> str:
-        """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
+        """Return a query of the number of tasks in the states of a guard. It reads the counters, not the tasks."""
         states = ", ".join(f"'{state}'" for state in self.holding(guard))
         counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
@@ -38,7 +38,7 @@ class Counters(Terms):
 
     @property
     def counters(self) -> str:
-        """Tube, source, target, how often, and how many rows of the table tell it."""
+        """Return a query of tube, source, target, number of transitions, and number of rows that make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
 
     @property
@@ -50,13 +50,13 @@ class Counters(Terms):
 
     @property
     def audit(self) -> str:
-        """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
+        """Return a query of the counters and of the actual numbers of tasks (source NULL). It reads the whole table."""
         actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
         return f"{self.counters} UNION ALL {actual}"
 
     @property
     def actual_counts(self) -> str:
-        """Tube, letter and number of tasks as the table itself has them: reads it whole."""
+        """Return a query of tube, letter and actual number of tasks. It reads the whole table."""
         letter = self.letter(self.roles["status"])
         states = self.in_states(self.machine.states)
         rows = f"FROM {self.table_in_schema} WHERE {states}"
@@ -68,7 +68,7 @@ class Counters(Terms):
 
     @property
     def count_what_is_there(self) -> str:
-        """The tasks that are there before counting begins, unless it has begun."""
+        """Return SQL that counts the existing tasks, unless counting has begun."""
         counts = self.side("count")
         return (
             f"INSERT INTO {counts} (tube, source, target, n) "
@@ -77,7 +77,7 @@ class Counters(Terms):
         )
 
     def numbers_of(self, version: str, came: bool) -> list[Number]:
-        """What a row counts that has come, or gone."""
+        """Return the counters that an inserted (`came`) or deleted row increments."""
         status = f"{version}.{self.roles['status']}"
         letter, mine = self.letter(status), self.in_states(self.machine.states, status)
         ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
@@ -88,7 +88,7 @@ class Counters(Terms):
         return found
 
     def numbers_of_change(self) -> list[Number]:
-        """What a row counts that was OLD and is NEW."""
+        """Return the counters that an update from OLD to NEW increments."""
         old, new = self._letters
         was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
         found = [Number("''", old, new, f"{old} <> {new}")]

@@ -1,4 +1,4 @@
-"""What every database offers: the SQL of one queue, and how it is run."""
+"""The base of the dialects: the SQL of one queue, and how to run it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xq.pipeline.scan import Extract, What
 
 
-STALE = {  # the ends of names that a configuration of a queue may have, and another not
+STALE = {  # suffixes of the objects that depend on the configuration of a queue
     "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete|truncate"),
@@ -42,47 +42,47 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
 Pick = Callable[[Mapping[str, Any]], Sequence[Any]]
 
-_savepoints = itertools.count(1)  # in which something was changed, in this process
+_savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
 class Dialect(Changes, Timers, Waits, Records, Objects):
     """The SQL for one queue in one database.
 
-    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial index.
-    All that comes with a call is a named value:
+    Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
+    values of a call are named parameters:
 
     any statement
-        now                  the clock of a test, in seconds since 1970; NULL for that of the database
-        told                 what a server's triggers are told: the event, of which queue, and `now`
-    which rows
-        k0, k1 ...           the parts of a key; of several rows with the place of the row (k0_3)
-        keys                 the keys of a list, in JSON
-        session, mark        a fence: how the owner begins, which is the session; the whole owner, which is one take
-        session_end          the end of a range of owners that `session` begins
+        now                  the clock of a test, in seconds since 1970; NULL for the clock of the database
+        told                 the event context of a server's triggers: the event, the queue, and `now`
+    selectors
+        k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
+        keys                 a list of keys, in JSON
+        session, mark        a fence: the session, which the token begins with; the whole token
+        session_end          the end of the range of tokens that begin with `session`
         tube                 the tube of a take, or of a counter
         unique               a value of the role unique
-        n, many              how many rows, at most; so many as were locked
+        n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
-    what is written
-        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; of several rows with that of the row
+    new values
+        f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row
         ttl, increment ...   the options of a call, in seconds, by their names
-        own_ttl ...          what is remembered of them in a role, `forever` for never
-        owner                the mark of a take
-        adding               how many tasks a put adds, where their number is limited
+        own_ttl ...          the value of an option that a role stores; `forever` for never
+        owner                the token of a take
+        adding               the number of tasks that a put adds to a limited queue
     the records of xq
-        uuid, queue, lease   a session, the queue in which it may hold tasks, and for how many seconds it goes on
-        waiter               who waits for the end of a task
-        source, target, count, event   a transition, how often it was seen, and what it was of
+        uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
+        waiter               a caller that waits for the end of a task
+        source, target, count, event   a transition, its number, and its event
         name, value          a setting
-        savepoint            one in which something was changed
-        sink, stream, batch  the number of the batch of a stream that was written there last
-        unit, bucket         a span of time, and the second at which one begins
+        savepoint            the number of a savepoint in which a change was noted
+        sink, stream, batch  the checkpoint of a sink: the last batch of a stream
+        unit, bucket         a span of time, and the second at which it begins
 
-    Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
-    `listed` and `rows` become values beside one another, and `chosen` a condition.
+    Three names are not values: `filled` replaces them by SQL when the number of rows is known. `listed` and `rows`
+    become lists of values, and `chosen` a condition.
     """
 
-    # what a queue has beside these statements
+    # the SQL of the other parts of a queue
 
     groups_kind: type[Groups]
     exports_kind: type[Exports]
@@ -90,37 +90,40 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
 
     @cached_property
     def groups(self) -> Groups | None:
-        """What the feature utube needs."""
+        """Returns the SQL of the group heads; None without the feature utube."""
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
 
     @cached_property
     def exports(self) -> Exports:
-        """What leaves the table for an archive, and what comes back."""
+        """Returns the SQL of exports to an archive and of loads from it."""
         return self.exports_kind(self)
 
     @property
     def staging(self) -> Staging:
-        """What bulk puts need."""
+        """Returns the SQL of bulk puts."""
         return Staging(self)
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
-        """Which batches of streams were written into this database."""
+        """Returns the SQL of the checkpoints of streams in this database."""
         return Checkpoints(self)
 
     def rollup(self, table: str) -> RollupTable:
-        """A table of the application's that counts transitions."""
+        """Return the SQL of an application's table that counts transitions."""
         return RollupTable(self, table)
 
     def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
-        """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""
+        """Return what another program needs to read the model `name` at `address`.
+
+        Raises BadValue, ConfigurationError.
+        """
         return self.scans_kind(self).of(what, name, address, snapshot)
 
     # running statements
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
-        """Return what runs SQL with named values; `brought` names those that stand in `rows`, as in `runner`."""
+        """Return a function that runs SQL with named values; `brought` names the values in `rows`, as in `runner`."""
         text, pick = self.filled(sql, brought, width)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -129,7 +132,7 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         return run
 
     def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, Pick]:
-        """Return SQL with the driver's marks, and what picks their values, of `query`."""
+        """Return SQL with the driver's placeholders, and a function that picks their values from the named ones."""
         text, names = by_position(sql, self.mark)
         return text, arguments(names, brought, width) if width else picked(names)
 
@@ -139,71 +142,72 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         return store.execute(text, [values[name] for name in names])
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
+        """Run a statement without rows and return how many it changed. `event` is for the triggers."""
         sql, names = by_position(statement.sql, self.mark)
         return store.change(sql, [values[name] for name in names])
 
     @abstractmethod
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        """Return what runs a statement with all its parts on a connection. The triggers are told the event.
+        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
 
-        One that puts tasks brings `width` values of each: those stand in `rows`, a tuple for each, not by their names.
+        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
         """
 
     def loading(self, table: str, columns: Sequence[str]) -> str:
-        """What the driver loads many rows by."""
+        """Return the statement of the driver's bulk load (`Driver.load`)."""
         return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.mark] * len(columns))})"
 
-    told_once = ""  # what is true, and has the triggers of a statement that writes many rows know its event
+    told_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
 
     def in_a_script(self, sql: str) -> str:
-        """A statement as it stands in a text with others, each of which ends with a ; and its line."""
+        """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
         return sql
 
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        """Whether the words of a refusal tell of a value that a guard keeps unique."""
+        """Return whether the message of a database error names the unique index of a guard."""
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        """Have those who do this in one queue wait for each other, and see what each has done.
+        """Lock the queue until the transaction ends: callers of this method run one at a time.
 
-        `within` the application's transaction it fails as a conflict where that has looked before another did this.
+        The caller sees what the previous one has committed. If the application's transaction (`within`) has an older
+        snapshot, this raises a conflict.
         """
         if self.begin_writing:
             store.change(self.begin_writing)
 
     # what was committed
 
-    commits = ""  # a query that returns something else as soon as another connection has committed a write; "" for none
-    # What makes a table of the connection with numbers, which are rolled back with all else, where one is needed; a
-    # query for the number of what is open now, innermost; and one for a row where that was committed.
+    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
+    # Creates a temporary table of savepoint numbers, if the database needs one. A rollback removes the number that was
+    # noted in it, so a number that is still there was committed.
     savepoints: str
     savepoint_noted: ClassVar[str] = "INSERT INTO xq_savepoint (number) VALUES (:savepoint) RETURNING number"
     savepoint_kept: ClassVar[str] = "DELETE FROM xq_savepoint WHERE number = :savepoint RETURNING number"
 
     def note_savepoint(self, store: Connections) -> int:
-        """The number of the innermost savepoint, or of the transaction, within which something was just changed."""
+        """Note the innermost savepoint, or the transaction, and return its number for `was_committed`."""
         ((number,),) = self._of_savepoints(store, self.savepoint_noted, next(_savepoints))
         return int(number)
 
     def was_committed(self, store: Connections, savepoint: int) -> bool:
-        """Whether what was changed within it was, after the end of the transaction."""
+        """Return whether a noted savepoint was committed. Call it after the end of the transaction."""
         return bool(self._of_savepoints(store, self.savepoint_kept, savepoint))
 
     def _of_savepoints(self, store: Connections, sql: str, savepoint: int) -> list[Row]:
         if self.savepoints:
-            store.execute(self.savepoints)  # each time: the table itself goes with the savepoint that made it
+            store.execute(self.savepoints)  # each time: rolling back the savepoint that created the table removes it
         return self.execute(store, sql, {"savepoint": savepoint})
 
-    # who lives, and who writes
+    # liveness and notifications
 
     @abstractmethod
     def liveness(self, store: Connections) -> Liveness | None:
-        """What proves to other processes that a session lives; None where none can see the database."""
+        """Return the liveness locks of sessions; None if no other process can reach the database."""
 
     @abstractmethod
     def notifier(self, store: Connections) -> Notifier | None:
-        """What tells that another process may have written; None where none can."""
+        """Return the notifier of commits of other processes; None if no other process can write."""
 
     # upkeep
 
@@ -213,94 +217,97 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         return self.groups is not None and bool(self.groups.any_dirty)
 
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
-        """Refresh the dirty groups, so that takes find their first tasks: `ServerGroups.refresh`."""
+        """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 
     def roll_up(self, store: Connections) -> bool:
-        """Add up some of what was appended to the counters, where they are. Returns whether there may be more."""
+        """Merge some of the appended rows of the counters. Returns whether there may be more."""
         return False
 
     def trouble(self, store: Connections) -> str | None:
-        """What somebody else does that makes the calls of this queue slower and slower, in words."""
+        """Return a warning if another program makes this queue slower and slower, for example an old transaction."""
         return None
 
     def tuned(self, store: Connections) -> list[str]:
-        """SQL that has the database keep up with a table whose rows change all the time."""
+        """Return SQL that tunes the database for tables whose rows change often."""
         return []
 
     def unlogged(self, store: Connections) -> list[str]:
-        """SQL that has a crash of the server take the tasks away, with all that belongs to them: writing is faster."""
+        """Return SQL that makes writes faster, but a crash of the server deletes the tasks and all their records."""
         return []
 
     def untuned(self, store: Connections) -> list[str]:
-        """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
+        """Return SQL that resets, on objects that outlive the queue, the settings of `tuned` that are unchanged."""
         return []
 
     # installing
 
     @abstractmethod
     def connected(self, store: Connections, connection: Connection) -> None:
-        """Set a new connection of a store up."""
+        """Set up a new connection of a store."""
 
     @abstractmethod
     def prepare(self, store: Connections) -> None:
-        """Set the database up for queues, where that cannot be done within a transaction, or refuse what is unfit."""
+        """Set up the database for queues, as far as a transaction cannot do that.
+
+        Raises ConfigurationError if it is unfit.
+        """
 
     def refuse(self, store: Connections) -> None:
-        """Raise a ConfigurationError where nothing may be installed; `prepare` does, and it is asked again later."""
+        """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
         return
 
     @abstractmethod
     def unfit(self, store: Connections) -> str | None:
-        """What about the database or the table is not as `prepare` leaves it or wants it, in words."""
+        """Return a message if the database or the table is not as `prepare` requires or leaves it, else None."""
 
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:
-        """Whether the database says that it may not be written on this connection, whoever may do so all the same."""
+        """Return whether the database reports this connection as read-only. Some users may write all the same."""
 
     def grants(self, store: Connections, user: str, role: str) -> list[str]:
-        """SQL that gives a user of the database the rights that a role needs. Raises BadValue, ConfigurationError."""
+        """Return SQL that grants a database user the rights of a role. Raises BadValue, ConfigurationError."""
         raise ConfigurationError("SQLite has no users: the system's rights to the file say who may read and write it")
 
     def may_move(self, store: Connections) -> bool:
-        """Whether this user of the database may move tasks."""
+        """Return whether the database user of this connection may move tasks."""
         return True
 
     @abstractmethod
     def existing(self, store: Connections) -> dict[str, str]:
-        """The objects in the schema of the queue, and those that queues share: name -> kind."""
+        """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""
 
     @abstractmethod
     def table_columns(self, store: Connections) -> set[str]:
-        """The columns of the application's table that the model has as well; none when there is no table."""
+        """Return the columns that the application's table and the model have in common; none without a table."""
 
     @abstractmethod
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
-        """The columns of a table in the schema of the queue, and which of them the database makes of others."""
+        """Return the columns of a table in the schema of the queue, and whether the database computes each of them."""
 
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
-        """Create the table, with what the application has on it, and nobody else what would be called the same."""
+        """Create the application's table in this block; other connections cannot create objects of that name."""
         yield
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
-        """Change what is installed, as one transaction where the database can, and nobody else meanwhile."""
+        """Change the installed objects in this block, one process at a time; in one transaction if the database can."""
         with store.atomic():
             yield
 
     @contextmanager
     def closing(self, store: Connections) -> Iterator[int]:
-        """Before the table is dropped: wait for who moves tasks, and have nobody do so until it is, or this is over.
+        """Keep other connections from moving tasks while the table is dropped. Yields how many tasks are taken.
 
-        How many tasks are taken. Where that is none, and a database cannot keep others away for longer, the table is
-        gone within.
+        Waits for the transactions that move tasks. If no task is taken and the database cannot lock the table for
+        longer, this drops it before it yields.
         """
         with self.installing(store):
             yield self.taken_at_last(store)
 
     def taken_at_last(self, store: Connections) -> int:
-        """How many tasks are taken, when nobody can take another before the transaction ends."""
+        """Return how many tasks are taken, and block further takes until the transaction ends."""
         self.one_at_a_time(store, within=True)
         return self.taken_now(store)
 
@@ -309,7 +316,7 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         return int(taken)
 
     def stale(self, existing: Mapping[str, str]) -> list[str]:
-        """SQL that drops what an earlier configuration of this queue installed and this one does not have."""
+        """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
         wanted = {item.name for item in [*self.objects(), *self.staging.tables]}
         prefix = self.name("")
         return [

@@ -70,14 +70,14 @@ class ServerGroups(Groups):
 
     @abstractmethod
     def mark_again(self, utubes: Collection[Any]) -> str:
-        """SQL that makes these groups dirty, as of no transaction."""
+        """Return SQL that makes these groups dirty, with rows that belong to no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
-        """SQL that deletes rows of dirty groups."""
+        """Return SQL that deletes rows of dirty groups."""
         return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
 
     def disowned(self, ids: Sequence[int]) -> str:
-        """SQL that makes rows of this transaction those of none, which it need not refresh again."""
+        """Return SQL that detaches rows from this transaction, so that it does not refresh them again."""
         rows = f"id IN ({', '.join(map(str, ids))})"
         return f"UPDATE {self.dirty_groups} SET teller = NULL WHERE {rows} AND teller = {self.me}"
 
@@ -90,7 +90,7 @@ class ServerGroups(Groups):
 
     @property
     def nobody(self) -> str:
-        """What follows SET: the head names no first task."""
+        """Return the assignments after SET that clear the first task of a head."""
         return ", ".join(f"{column} = NULL" for column in self.columns)
 
     @property
@@ -99,21 +99,21 @@ class ServerGroups(Groups):
         rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
         return self.mark(self.head(table), rows)
 
-    # what triggers do
+    # triggers
 
     def mark(self, utube: str, rows: str = "") -> str:
-        """SQL that makes a group dirty, or the groups of all `rows`."""
+        """Return SQL that makes a group dirty, or the groups of all `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
 
     def on_change(self, change: GroupChange, table: str = "") -> list[tuple[str, str]]:
-        """What a trigger does for a row, or for those of a table, and the condition of such rows."""
+        """Return (condition, SQL) of what a trigger does for a row, or for all rows of a transition table."""
 
         def rows(when: str) -> str:
             return f"FROM {table} WHERE {when}" if table else ""
 
         counts = f"({change.when}) AND {change.taken} <> 0"
-        # A group of which one task is taken is full: it needs no first task then.
+        # A group whose only place is taken is full, so its head needs no first task.
         tells = f"({change.when}) AND {change.taken} <= 0" if self.most == 1 else change.when
         found = [] if change.ready else [(counts, self.count(change.utube, change.taken, rows(counts)))]
         return [*found, (tells, self.mark(change.utube, rows(tells)))]

@@ -1,7 +1,7 @@
-"""The outbox of a queue: a table in which done tasks stand between the application's table and an archive.
+"""The staging table of exports: it holds done tasks between the application's table and an archive.
 
-A task goes out in one transaction, by its whole row, and comes back in one. What is in the outbox nobody changes, so
-that it can be read as often as it takes to have it written elsewhere.
+One transaction moves the whole row of a task to it, and one moves it back. Rows in it do not change, so a failed write
+to the archive can be repeated.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 DONE = "D"
 SUFFIX = "archive"
-RUN, NUMBER, DONE_AT = "xq_run", "xq_n", "xq_at_us"  # the outbox's own columns: whose the row is, and since when done
+RUN, NUMBER, DONE_AT = "xq_run", "xq_n", "xq_at_us"  # own columns: the run, the row's number, the time of done
 SINCE = Column(DONE_AT, "BIGINT", DONE_AT, "BIGINT")
-LONGEST = 255  # characters of a key, where the history does not hold more
-LEAVING = "xq_leaving"  # the keys of the tasks that a run means to move, on its connection alone
+LONGEST = 255  # characters of a key that the history can hold, on databases that limit it
+LEAVING = "xq_leaving"  # a temporary table of the keys that a run is to move
 
 
 class Exports:
-    """The SQL of the outbox of one queue, and of its history as far as it goes to an archive."""
+    """The SQL of one queue's staging table, and of moving its history to an archive."""
 
     temporary = "CREATE TEMP TABLE"
-    over: str  # drops the table of those that leave
-    keyed = ""  # what else a table is made with
-    join = "JOIN"  # of the keys that leave to their tasks, in this order
-    version = "NULL"  # what tells a version of a row from a later one; NULL where only the history tells
+    over: str  # drops the table LEAVING
+    keyed = ""  # further options of CREATE TABLE
+    join = "JOIN"  # joins LEAVING to the tasks, in this order
+    version = "NULL"  # an expression that changes with each version of a row; NULL if only the history shows it
     same_version = ""
     one_more = f"value = {SETTINGS}.value + 1"
-    settled = "NULL"  # a number that tells what is settled: all of the history whose xid is less
-    looks_ahead = False  # whether nothing tells what is settled but a look at what is not committed yet
+    settled = "NULL"  # the watermark: rows of the history with a lower xid are complete
+    looks_ahead = False  # whether the watermark must be found by reading uncommitted rows
     lock = ""
-    types: str  # the columns of the application's table, and what tells of their types
-    close: str  # within a transaction: has nobody else write into the table, and waits for whoever does
+    types: str  # a query of the application's columns and their types
+    close: str  # locks the table against other writers until the transaction ends, and waits for them
 
     def __init__(self, of: Dialect) -> None:
         self.of = of
@@ -52,11 +52,11 @@ class Exports:
     # what differs between databases
 
     def as_text(self, told: str) -> str:
-        """A key as the history tells it, of the type that the history has it in."""
+        """Return SQL that casts a key to the type of the history's column."""
         return told
 
     def made(self) -> list[str]:
-        """SQL that makes the table, of the columns that the application's has."""
+        """Return SQL that creates the staging table with the columns of the application's table."""
         index = self.of.quote(self.of.name(f"{SUFFIX}_key"))
         return [
             f"CREATE TABLE IF NOT EXISTS {self.table} AS SELECT {self.of.columns}, CAST('' AS text) AS {RUN}, "
@@ -65,30 +65,30 @@ class Exports:
         ]
 
     def analyzed(self) -> list[str]:
-        """SQL that has the planner know how many are leaving, and find them."""
+        """Return SQL that gives the planner statistics of LEAVING."""
         return []
 
     def prepare(self, store: Connections) -> None:
-        """Before a statement that reads much: have it lock nothing."""
+        """Make the next long read lock no rows."""
 
     def refuse_misfits(self, store: Connections) -> None:
-        """Have a connection raise for a value that a column cannot hold, where it would be cut."""
+        """Make a connection raise an error for a value that is too long, if the database would truncate it."""
 
     def look_ahead(self, store: Connections) -> None:
-        """Before a statement that shall see what is not committed yet, where it `looks_ahead`."""
+        """Let the next statement see uncommitted rows, if it `looks_ahead`."""
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
-        """The tasks of these numbers, which are in the outbox already and have these keys: a condition, its values."""
+        """Return a condition, and its values, for the tasks that staging has with these numbers and keys."""
         mine = f"SELECT {', '.join(self.of.keys)} FROM {self.table} WHERE {self.of_run(numbers)}"
         return f"{self.of.key} IN ({mine})", {}
 
-    stays = ""  # of a task that must not leave, as a condition to the contrary
+    stays = ""  # a condition that excludes the tasks that must not leave
 
-    # what is there
+    # the staging table
 
     @property
     def is_needed(self) -> bool:
-        """Whether the queue has done tasks, and tells since when, without which nothing is archived."""
+        """Whether the queue can be archived: it keeps done tasks, and its history has the times of done."""
         return DONE in self.of.machine.states and self.of.has_history
 
     @property
@@ -97,13 +97,13 @@ class Exports:
 
     @contextmanager
     def closed(self, store: Connections) -> Iterator[None]:
-        """Have nobody else write into it, and wait for whoever does."""
+        """Lock the staging table against other writers in this block; waits for those that write."""
         with store.atomic():
             store.execute(self.close)
             yield
 
     def columns(self, store: Connections) -> list[str]:
-        """The application's columns that it has, in their order; none where it is not there."""
+        """Return the application's columns that the staging table has, in their order; none if there is no table."""
         found = self.of.columns_of(store, self.name)
         return [field.column for field in self.of.source.fields if field.column in found]
 
@@ -116,7 +116,7 @@ class Exports:
 
     @property
     def bounds(self) -> str:
-        """The first and the last number of a run."""
+        """Return a query of the first and the last number of a run."""
         return f"SELECT MIN({NUMBER}), MAX({NUMBER}) FROM {self.table} WHERE {RUN} = :run"
 
     def of_run(self, numbers: Iterable[int]) -> str:
@@ -126,21 +126,21 @@ class Exports:
 
     @property
     def numbered(self) -> str:
-        """Have a number, if there is none yet."""
+        """Return SQL that stores a setting unless it exists."""
         return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value){self.of.on_conflict('name')}"
 
     @property
     def unnumbered(self) -> str:
-        """Have none: what is installed next is another queue, with a history of its own."""
+        """Return SQL that deletes the number of the archive: the next installation is another queue."""
         return f"DELETE FROM {SETTINGS} WHERE name = {self.of.literal(self.setting_of('archived'))}"
 
     def setting_of(self, what: str) -> str:
-        """The name of a setting of this queue."""
+        """Return the name of a setting of this queue."""
         return f"{what} {self.of.source_name}"[:255]
 
     @property
     def next_generation(self) -> str:
-        """Count how often something that is in an archive was taken away here."""
+        """Return SQL that counts how often archived rows were deleted here."""
         return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, 1){self.of.on_conflict('name', self.one_more)}"
 
     # out
@@ -150,9 +150,10 @@ class Exports:
         return f"SELECT {self.of.now_us}"
 
     def leaving(self, before_us: int) -> list[str]:
-        """SQL that notes the done tasks that leave: those whose last transition into D was before.
+        """Return SQL that lists the tasks to export: those whose last transition to D was before `before_us`.
 
-        And those of which the history does not tell it any more.
+        It includes done tasks whose transition the history does not have any more. `before_us` is microseconds since
+        1970.
         """
         of, key = self.of, self.of.quote("key")
         told = self.as_text(of.told_key([f"t.{column}" for column in of.keys]))
@@ -178,7 +179,7 @@ class Exports:
 
     @property
     def found(self) -> str:
-        """The numbers and keys of those that are done still, of a range; nobody else changes them from here on."""
+        """Return a query that locks the tasks of a range that are still done. Its rows are their numbers and keys."""
         keys = ", ".join(f"t.{column}" for column in self.of.keys)
         is_done = self.of.is_state(DONE, f"t.{self.of.roles['status']}")
         return (
@@ -188,14 +189,14 @@ class Exports:
 
     @property
     def done_again(self) -> str:
-        """The numbers of those that came to D once more since: `:mark` is an id of the history from before."""
+        """Return a query of the numbers of tasks that moved to D again, after the id `:mark` of the history."""
         return (
             f"SELECT l.n FROM {self.history} AS h JOIN {LEAVING} AS l ON l.told = h.{self.of.quote('key')} "
             f"WHERE h.id > :mark AND h.target = '{DONE}' AND h.id > COALESCE(l.id, 0)"
         )
 
     def note(self, numbers: Iterable[int]) -> str:
-        """Write tasks into the outbox."""
+        """Return SQL that copies tasks to the staging table."""
         columns = [self.of.quote(field.column) for field in self.of.source.fields]
         return (
             f"INSERT INTO {self.table} ({', '.join(columns)}, {RUN}, {NUMBER}, {DONE_AT}) "
@@ -204,13 +205,13 @@ class Exports:
         )
 
     def take_out(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[Statement, Mapping[str, Any]]:
-        """Delete tasks that are in the outbox, and return them."""
+        """Return the statement that deletes tasks that staging has, and returns them; and its values."""
         those, values = self.those(numbers, keys)
         table = self.of.table_in_schema
         return Statement(f"DELETE FROM {table} WHERE {self.of.told_first}{those} RETURNING {self.of.columns}"), values
 
     def left(self, numbers: Iterable[int]) -> str:
-        """Strike tasks that have left off the list."""
+        """Return SQL that removes exported tasks from LEAVING."""
         return f"DELETE FROM {LEAVING} WHERE n IN ({', '.join(map(str, numbers))})"
 
     @property
@@ -220,12 +221,12 @@ class Exports:
     # back
 
     def load(self, columns: Sequence[str]) -> str:
-        """Write rows of the outbox: their run, their numbers, and values for these columns of the application's."""
+        """Return the bulk load of the staging table: run, number, and these columns of the application's table."""
         return self.of.loading(self.table, [RUN, NUMBER, *map(self.of.quote, columns)])
 
     @property
     def some(self) -> str:
-        """The last of the next numbers of a run."""
+        """Return a query of the last of the next `:n` numbers of a run, from `:low`."""
         numbers = f"SELECT {NUMBER} AS n FROM {self.table} WHERE {RUN} = :run AND {NUMBER} >= :low ORDER BY {NUMBER}"
         return f"SELECT MAX(n) FROM ({numbers} LIMIT :n) AS these"
 
@@ -239,20 +240,20 @@ class Exports:
 
     @property
     def in_the_way(self) -> str:
-        """The keys of a run that the table has again."""
+        """Return a query of keys of a run that the application's table has too, at most 10."""
         keys = ", ".join(f"o.{key}" for key in self.of.keys)
         return f"SELECT {keys} FROM {self.table} AS o WHERE o.{RUN} = :run AND {self._there} LIMIT 10"
 
     @property
     def next_back(self) -> str:
-        """The next numbers of a run whose keys the table does not have."""
+        """Return a query of the next numbers of a run whose keys the application's table does not have."""
         return (
             f"SELECT o.{NUMBER} FROM {self.table} AS o WHERE o.{RUN} = :run AND o.{NUMBER} > :low "
             f"AND NOT {self._there} ORDER BY o.{NUMBER} LIMIT :n"
         )
 
     def put_back(self, columns: Sequence[str], numbers: Iterable[int]) -> Statement:
-        """Put tasks back into the table, and return them."""
+        """Return the statement that moves tasks back to the application's table, and returns them."""
         status = self.of.source.roles["status"].column
         names = [self.of.quote(column) for column in columns]
         values = [
@@ -266,15 +267,18 @@ class Exports:
     def strike(self, numbers: Iterable[int]) -> str:
         return f"DELETE FROM {self.table} WHERE {self.of_run(numbers)}"
 
-    # as other programs read it
+    # extracts
 
     def extract_run(self, tasks: Extract, run: str) -> Extract:
-        """The tasks of a run, each with when it was done."""
+        """Return the extract of the tasks of a run, with the time of done."""
         whose = f"{RUN} = {self.of.literal(run)}"
         return replace(tasks, relation=self.table, rows=whose, columns=(*tasks.columns, SINCE), ranged="")
 
     def extract_all(self, tasks: Extract, there: Sequence[str], without: Sequence[str], loading: str) -> Extract:
-        """The tasks of the table, and those in the outbox, which has the columns `there`, but for some runs."""
+        """Return the extract of all tasks: of the application's table, and of staging.
+
+        Staging has the columns `there`. The runs `without`, and those that begin with `loading`, are left out.
+        """
         quoted = {field.column: self.of.quote(field.column) for field in self.of.source.fields}
         own = ", ".join(f"{quote} AS {quote}" for quote in quoted.values())
         found = f"SELECT {own}, NULL AS {RUN}, NULL AS {DONE_AT} FROM {self.of.table_in_schema}"
@@ -294,11 +298,11 @@ class Exports:
 
     @property
     def settling(self) -> str:
-        """The newest id and moment of the history, and what tells which rows are settled."""
+        """Return a query of the newest id and time of the history, and of its watermark."""
         return f"SELECT MAX(id), MAX(at_us), {self.settled} FROM {self.history}"
 
     def old(self, mark: Mapping[str, Any]) -> str:
-        """The rows of the history that a mark means: never the newest, for the reason of `Dialect._not_newest`."""
+        """Return the condition of the history's rows before a mark. Never the newest: see `_not_newest`."""
         xid = f" AND xid < {mark['xid']}" if mark["xid"] is not None else ""
         return f"id < {mark['id']} AND at_us < {mark['before_us']}{xid}"
 
@@ -306,7 +310,7 @@ class Exports:
         return f"SELECT MIN(id) FROM {self.history} WHERE {self.old(mark)}"
 
     def count_old(self, mark: Mapping[str, Any]) -> str:
-        """How many there are among some ids."""
+        """Return a query of the number of rows before a mark, in a range of ids."""
         return f"SELECT COUNT(*) FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:

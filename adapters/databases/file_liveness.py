@@ -1,7 +1,7 @@
 """Liveness locks and notifications of the processes on one SQLite file.
 
-Both by means of the operating system. A record lock (fcntl) is dropped with the process that has it, however that
-ends; a watched file reports a write at once and costs its writer nothing.
+The operating system provides both. It drops a record lock (fcntl) when the process that has it ends, in any way. It
+reports a write to a watched file at once, at no cost for the writer.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections, Row
 from xq.sessions.forking import at_fork
 
-YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
-POLL = 0.02  # seconds between two looks, where no file can be watched
-# A write is reported before its transaction can be seen: seconds to sleep between the looks for it.
+YOUNG = 0.5  # seconds in which processes move their locks to a new lock file, so that it shows nobody's end
+POLL = 0.02  # seconds between two polls if no file can be watched
+# The system reports a write before its transaction is visible: seconds to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
 
 class FileLocks(LivenessLocks):
-    """Each session is one byte of a file beside the database, which its processes lock together."""
+    """Each session is one byte of a lock file beside the database. The processes of the session lock it together."""
 
-    skew = 0.0  # the file's processes are on one machine
+    skew = 0.0  # all processes are on one machine
     intact = True
 
-    # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
+    # One for the process: on systems without OFD locks, closing any descriptor of the file drops all its locks.
     _of_path: WeakValueDictionary[str, FileLocks] = WeakValueDictionary()
     _finding = threading.Lock()
 
@@ -48,11 +48,11 @@ class FileLocks(LivenessLocks):
         self._descriptor = -1
 
     def __del__(self) -> None:
-        self._close()  # in a child as well, where the locks would else outlive its parent
+        self._close()  # in a child process too, or the locks would outlive the parent
 
     @classmethod
     def of(cls, database: str) -> FileLocks:
-        """The locks of this process beside a database file."""
+        """Return the locks of this process for a database file."""
         path = os.path.realpath(database)
         with cls._finding:
             locks = cls._of_path.get(path)
@@ -61,7 +61,7 @@ class FileLocks(LivenessLocks):
             return locks
 
     def _prepare(self) -> None:
-        """Raises ConfigurationError when the lock file cannot be had."""
+        """Open the lock file. Raises ConfigurationError if that is not possible."""
         self.renew()
 
     def _lock_session(self, uuid: str) -> bool:
@@ -73,7 +73,7 @@ class FileLocks(LivenessLocks):
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
-        """Whether no process holds this session; and none begins to within the `with`."""
+        """Yield whether no process has the lock of a session. No process can acquire it within the block."""
         with self._lock:
             self.renew()
             mine = uuid not in self._held and uuid not in self._ending
@@ -90,7 +90,7 @@ class FileLocks(LivenessLocks):
                     self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
-        """Whether the byte of a session could be locked, which is tried once."""
+        """Lock the byte of a session, in one attempt, and return whether that succeeded."""
         if self._descriptor < 0:
             return False
         try:
@@ -100,14 +100,14 @@ class FileLocks(LivenessLocks):
         return True
 
     def _rest(self) -> None:
-        """Keep the file open only as long as there are locks on it."""
+        """Close the file when it has no locks."""
         if not self._held and not self._ending:
             self._close()
 
     def renew(self) -> bool:
-        """Take the locks again where somebody removed the file, since others would look at a new one.
+        """Acquire the locks again if the file was removed: other processes would use a new one.
 
-        Returns whether the others have had the time to do so, too.
+        Returns whether the file is old enough for the other processes to have done the same.
         """
         with self._lock:
             if self._descriptor < 0 or not _same_file(self._descriptor, self.path):
@@ -137,7 +137,7 @@ class FileLocks(LivenessLocks):
     lease: float | None = None
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        return list(uuids)  # to lock one is to know
+        return list(uuids)  # any of them may be: `alone` finds out
 
     def is_held(self, uuid: str) -> bool:
         return uuid in self._held and _same_file(self._descriptor, self.path)
@@ -152,12 +152,12 @@ class FileLocks(LivenessLocks):
         pass  # the write itself notifies all processes
 
     def there(self) -> bool:
-        """Whether the database is there at all; it is not made by asking."""
+        """Return whether the database file exists, without creating it."""
         return os.path.exists(self._database)
 
     @classmethod
     def forked(cls) -> None:
-        """The locks are the parent's."""
+        """Forget, in a child process, the locks: they belong to the parent."""
         for locks in list(cls._of_path.values()):
             locks._close()
         cls._of_path = WeakValueDictionary()
@@ -168,9 +168,9 @@ at_fork("locks", FileLocks.forked)
 
 
 def _set_lock(descriptor: int, kind: int, byte: int) -> None:
-    """Lock a byte of a file, or unlock it. Raises OSError when another process has it."""
+    """Lock or unlock a byte of a file. Raises OSError if another process has locked it."""
     if hasattr(fcntl, "F_OFD_SETLK"):
-        # Of the descriptor, not of the process: whoever else opens and closes the file, as to copy it, drops none.
+        # OFD locks belong to the descriptor, so opening and closing the file elsewhere in this process drops none.
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, byte, 1, 0))
     else:
         operations = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
@@ -178,7 +178,7 @@ def _set_lock(descriptor: int, kind: int, byte: int) -> None:
 
 
 def _identity(file: str | int) -> tuple[int, int] | None:
-    """What tells a file, of this path or descriptor, from all others; None when there is none."""
+    """Return what identifies the file of a path or descriptor (device, inode); None if there is none."""
     try:
         found = os.stat(file)
     except OSError:
@@ -190,25 +190,25 @@ def _same_file(descriptor: int, path: str) -> bool:
     return _identity(path) == _identity(descriptor) is not None
 
 
-# writes
+# notifications
 
 
 class Watch(Protocol):
-    """Files that are watched: readable when one of them was written."""
+    """Watches files. Its descriptor is readable when one of them was written."""
 
     def fileno(self) -> int: ...
 
     def add(self, path: str) -> bool:
-        """Watch a file, if it is not watched already. False when it cannot be: it is not there, or too many are."""
+        """Watch a file, if it is not watched yet. Returns False if it does not exist or too many are watched."""
 
     def clear(self) -> None:
-        """Forget the writes so far."""
+        """Discard the writes reported so far."""
 
     def close(self) -> None: ...
 
 
 class Inotify:
-    """Linux."""
+    """The watch of Linux."""
 
     _WRITTEN, _REMOVED = 0x2, 0x400 | 0x800  # IN_MODIFY; IN_DELETE_SELF, IN_MOVE_SELF
 
@@ -235,12 +235,12 @@ class Inotify:
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:  # its number may be another file's by now
+        if descriptor >= 0:  # once only: afterwards the number may belong to another file
             os.close(descriptor)
 
 
 class Kqueue:
-    """macOS and the BSDs."""
+    """The watch of macOS and the BSDs."""
 
     def __init__(self) -> None:
         self._queue = select.kqueue()  # type: ignore[attr-defined, unused-ignore]
@@ -253,7 +253,7 @@ class Kqueue:
         if path in self._files:
             if _same_file(self._files[path], path):
                 return True
-            os.close(self._files.pop(path))  # and with it what was watched
+            os.close(self._files.pop(path))  # which ends its watch
         with suppress(OSError):
             self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             written = select.kevent(  # type: ignore[attr-defined, unused-ignore]
@@ -275,7 +275,7 @@ class Kqueue:
 
 
 def watch() -> Watch | None:
-    """The watch of this system; None where there is none to be had."""
+    """Return the watch of this system; None if it has none, or no more of them."""
     try:
         return Inotify() if hasattr(ctypes.CDLL(None), "inotify_init1") else Kqueue()
     except (OSError, AttributeError):
@@ -283,14 +283,14 @@ def watch() -> Watch | None:
 
 
 class FileNotifier:
-    """Waits until somebody may have written to one of the files of a database, or this process calls."""
+    """Waits until another process may have written to a file of the database, or this process calls `wake`."""
 
     unseen = COMMITTING[-1]
 
     def __init__(self, files: Sequence[str], versions: Sequence[str]) -> None:
-        self._versions = versions  # SQL whose number is another one after each commit of another connection
+        self._versions = versions  # queries whose result changes with each commit of another connection
         self._version: object = None
-        # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
+        # Not the files themselves: a kqueue opens a file to watch it, and closing that would drop SQLite's locks.
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()
@@ -298,7 +298,7 @@ class FileNotifier:
         self._watch = watch()
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
-        listened = select.poll()  # select() knows no descriptor beyond 1023
+        listened = select.poll()  # select() does not support descriptors above 1023
         listened.register(self._waker, select.POLLIN)
         watched = 0
         if self._watch is not None:
@@ -318,7 +318,7 @@ class FileNotifier:
     reports_own = True
 
     def expect(self) -> None:
-        """The system notifies in any case."""
+        """Do nothing: the system always notifies."""
 
     def has_changed(self, store: Connections, notified: bool) -> bool:
         for pause in COMMITTING if notified else ():
@@ -337,7 +337,7 @@ class FileNotifier:
         self._waker.wake()
 
     def replaced(self) -> bool:
-        # A connection stays with the files that it opened.
+        # A connection keeps using the files that it has opened.
         before, self._seen = self._seen, self._there()
         return self._seen != before
 

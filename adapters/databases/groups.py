@@ -1,7 +1,7 @@
-"""The heads of groups: a group is the tasks of one utube. Its head holds how many are taken, and which one is next.
+"""Group heads: a group is the tasks of one utube. Its head holds the number of taken tasks, and the next task.
 
-A take reads the open heads in their order. So it finds the next task behind any number of tasks that must wait.
-Triggers count the taken tasks, whichever program writes, and a CHECK of the table refuses one too many.
+A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
+whichever program writes, and a CHECK of the table rejects one too many.
 
 SQLite has one writer at a time: its triggers also write the first task into the head (sqlite/groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
@@ -20,34 +20,34 @@ from xq.core.machine import READY, TAKEN, Guard
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-FIRST = "xq_first."  # the alias of the table in a query of the first task: the table may be called old or new
+FIRST = "xq_first."  # the alias of the table in a query of the first task; in triggers, old and new are other rows
 COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
 class GroupChange(NamedTuple):
-    """What a change of a row does to its group, as SQL: so many more are taken, for the rows with `when`."""
+    """The effect of a change of a row on its group, as SQL: `taken` is added for rows with the condition `when`."""
 
     utube: str
     taken: str
     when: str
-    ready: bool = False  # whether all it does is that a task has become ready
+    ready: bool = False  # whether the only effect is that a task has become ready
 
 
 class Groups(ABC):
-    """The SQL of the heads of one queue."""
+    """The SQL of the group heads of one queue."""
 
-    join = "JOIN"  # of the heads to their tasks
+    join = "JOIN"  # joins the heads to their tasks
 
     def __init__(self, of: Dialect, guard: Guard) -> None:
         self.of = of
         self.most = int(guard.value)
         self.role = of.roles[guard.role]
         self.may_be_none = of.source.roles[guard.role].null
-        self.suffix = f"utube_{self.most}"  # the table keeps to the number, and is another one for another number
+        self.suffix = f"utube_{self.most}"  # the table's CHECK contains the number, so each number has its table
         self.heads = of.side(self.suffix)
         self.parts = [f"k{i}" for i in range(len(of.keys))]
         priority = of.roles.get("priority")
-        # The first task of a utube: the columns of its head, and those of the table that are the same.
+        # The first task of a utube: the columns of its head, and the corresponding columns of the table.
         self.columns = [*(["priority"] if priority else []), *self.parts]
         self.ordered = [*([priority] if priority else []), *of.keys]
         self.mine = [f"{of.table}.{column}" for column in self.ordered]
@@ -57,56 +57,56 @@ class Groups(ABC):
 
     @abstractmethod
     def called(self, column: str) -> str:
-        """What the head is called of a row that holds its utube in this column: equal to the last byte, or another."""
+        """Return the key of the head, as SQL, for a row with its utube in `column`. Utubes compare byte by byte."""
 
     @property
     @abstractmethod
     def first_known(self) -> str:
-        """SQL that has takes find the first task of each utube."""
+        """Return SQL that initializes the first tasks of all heads."""
 
     def head(self, version: str) -> str:
-        """What the head of a version of a row is called."""
+        """Return the key of the head of a version of a row, as SQL."""
         return self.called(f"{version}.{self.role}")
 
     def of_utube(self, utube: str, of: str) -> str:
-        """That a row of the table, or `of` an alias, is of the utube whose head is called so; an index answers."""
+        """Return the condition, for an index, that a row (of the table or the alias `of`) belongs to a head."""
         return f"{of}{self.role} IS NOT NULL AND {self.called(of + self.role)} = {utube}"
 
     @property
     def of_none(self) -> str:
-        """That a row of the table has no utube."""
+        """Return the condition that a row of the table has no utube."""
         return f"{self.of.table}.{self.role} IS NULL"
 
     def is_open(self, of: str = "") -> str:
-        """That the first task of a head may be taken; an index of such heads answers."""
+        """Return the condition, for an index, that the first task of a head may be taken."""
         return f"{of}taken < {self.most} AND {of}k0 IS NOT NULL"
 
     def for_others(self, condition: str) -> str:
-        """A condition, of tasks without a utube alone, where an index can be of those."""
+        """Restrict a condition to tasks without a utube, if the database has partial indexes."""
         return f"{condition} AND {self.role} IS NULL"
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        """The index that finds the first task of a utube: columns, condition, whether it is unique."""
+        """Return the index that finds the first task of a utube: columns, condition, whether it is unique."""
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
         return ", ".join([self.called(self.role), self.order(self.ordered, "")]), ready, False
 
-    by_key = ""  # what has their tasks be read by their keys
-    by_open = ""  # what has the heads be read by the index of those that are open
+    by_key = ""  # an index hint: read rows by their keys
+    by_open = ""  # an index hint: read the heads by the index of open ones
 
     def index_of_none(self, suffix: str) -> str:
-        """The index that finds the tasks without a utube."""
+        """Return the suffix of the index that finds the tasks without a utube."""
         return suffix
 
     def order(self, columns: Iterable[str], of: str) -> str:
-        """The order of a take, by columns of a table or alias."""
+        """Return the order of a take, by columns of a table or alias."""
         return ", ".join(of + column for column in columns)
 
     def set_first(self, utube: str) -> str:
-        """What follows SET: the first task of a utube."""
+        """Return the assignments after SET that write the first task of a utube."""
         return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube)})"
 
-    alone = ""  # SQL that keeps others from the heads until the transaction ends
+    alone = ""  # SQL that locks the heads against other connections until the transaction ends
     any_dirty = ""  # a query that finds a row if a group is dirty
 
     def unless_dirty(self, utube: str) -> str:
@@ -116,7 +116,7 @@ class Groups(ABC):
     # which task is the next
 
     def picks(self, columns: Sequence[str], rows: Selector) -> list[str]:
-        """Queries of the first tasks that may be taken: of the open heads, and of the tasks that have no utube."""
+        """Return queries of the first tasks to take: of the open heads, and of the tasks without a utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
@@ -138,7 +138,7 @@ class Groups(ABC):
         )
 
     def takeable(self, rows: Selector) -> str:
-        """That a row of the table is ready, and of the tube that is meant."""
+        """Return the condition that a row of the table is ready, and of the selector's tube."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.holds(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
@@ -148,7 +148,7 @@ class Groups(ABC):
         return "1" if rows.way == "first" else ":n"
 
     def first(self, wanted: str, utube: str) -> str:
-        """A query of the first task of a utube."""
+        """Return a query of the first task of a utube."""
         of = self.of
         return (
             f"SELECT {wanted} FROM {of.table_in_schema} AS {FIRST[:-1]}{of.by_index(of.name('utube'))} "
@@ -159,10 +159,10 @@ class Groups(ABC):
     def _ready(self, of: str) -> str:
         return self.of.is_state(READY, of + self.of.roles["status"])
 
-    # what a change of a row does: OLD is what it was, NEW what it is
+    # effects of a change of a row from OLD to NEW
 
     def changes_of(self, version: str, came: bool) -> list[GroupChange]:
-        """What a row does that has come, or gone."""
+        """Return the effects of a row that was inserted (`came`) or deleted."""
         head = self.head(version)
         if not came:
             return [GroupChange(head, f"-{self._taken(version)}", self._is(version, COUNTED))]
@@ -172,7 +172,7 @@ class Groups(ABC):
         ]
 
     def changes_of_update(self) -> list[GroupChange]:
-        """What a row does that was OLD and is NEW."""
+        """Return the effects of an update from OLD to NEW."""
         of = self.of
         moved = of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
         changed = " OR ".join(of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
@@ -188,14 +188,14 @@ class Groups(ABC):
 
     @property
     def watched(self) -> list[str]:
-        """The columns whose change triggers must see, beside the utube."""
+        """Return the columns, besides the utube, whose changes triggers must see."""
         return [self.of.roles["status"], *self.ordered]
 
     def _status(self, version: str) -> str:
         return f"{version}.{self.of.roles['status']}"
 
     def _is(self, version: str, states: Iterable[str]) -> str:
-        """That a version of a row has a utube, and is in one of these states."""
+        """Return the condition that a version of a row has a utube and is in one of these states."""
         in_states = self.of.in_states(states, self._status(version))
         return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
 
@@ -203,28 +203,28 @@ class Groups(ABC):
         taken = self.of.is_state(TAKEN, self._status(version))
         return f"(CASE WHEN {taken} THEN 1 ELSE 0 END)"
 
-    # what is done
+    # writing heads
 
     @property
     def name(self) -> str:
-        """The table of heads, within a statement that has named it."""
+        """Returns the name of the table of heads, for use within a statement on it."""
         return self.of.quote(self.of.name(self.suffix))
 
     @property
     def adding(self) -> str:
-        """What follows an INSERT of heads of which some are there: they count, too."""
+        """Returns the ON CONFLICT clause that adds to existing heads."""
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
 
     def count(self, utube: str, taken: str, rows: str = "") -> str:
-        """For one row, or for all `rows`, in the order of their utubes, so that no two wait for each other."""
+        """Return SQL that counts one row, or all `rows`. It orders them by utube, which avoids deadlocks."""
         found = f"SELECT {utube}, SUM({taken}) {rows} GROUP BY 1 ORDER BY 1" if rows else f"VALUES ({utube}, {taken})"
         return f"INSERT INTO {self.heads} (utube, taken) {found}{self.adding}"
 
-    # all of them
+    # building and checking all heads
 
     @property
     def built(self) -> list[str]:
-        """SQL that makes the heads anew, of the table as it is."""
+        """Return SQL that rebuilds all heads from the table."""
         table = self.of.table
         return [
             f"DELETE FROM {self.heads}",
@@ -236,7 +236,7 @@ class Groups(ABC):
 
     @property
     def wrong(self) -> str:
-        """How many heads are not as the table has it: reads all that is ready or taken."""
+        """Return a query of the number of wrong heads. It reads all ready and taken tasks."""
         of, table = self.of, self.of.table
         utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self._is(table, COUNTED)}"
         differ = " OR ".join(

@@ -1,4 +1,4 @@
-"""The history of a queue: what triggers write there, and queries of it."""
+"""SQL of the history of a queue: what triggers write to it, and queries."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class History(Terms):
 
     @property
     def history_kept(self) -> float:
-        """For how many seconds the rows of the history are kept."""
+        """Returns for how many seconds the rows of the history are kept (inf: for ever)."""
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
-        """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.
+        """Return SQL that writes one row of the history, or one for each of `rows`.
 
-        `task` has the columns.
+        `what` maps columns of the history to SQL; `task` is the alias of the task's row.
         """
         known = {
             "key": self.told_key([f"{task}.{key}" for key in self.keys]),
@@ -42,7 +42,7 @@ class History(Terms):
         return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
     def owner_noted(self, versions: Mapping[str, str]) -> str:
-        """Who holds the task, of those versions of its row in which it is taken: alias -> its letter, as SQL."""
+        """Return SQL of the token of the first of these versions that is taken. `versions` maps aliases to letters."""
         status = self.roles["status"]
         held = " ".join(
             f"WHEN {self.is_state(TAKEN, f'{version}.{status}')} THEN {self.owner_of(version)}"
@@ -53,10 +53,10 @@ class History(Terms):
 
     @abstractmethod
     def owner_of(self, version: str) -> str:
-        """Who holds this version of a row, as a trigger sees it."""
+        """Return SQL of the token of a version of a row, within a trigger."""
 
     def note_move(self, state: str, target: str) -> str:
-        """Write into the history that every task in a state moves, where no trigger does."""
+        """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
         owner = self.owner if state == TAKEN else "NULL"
         what = {
             "at_us": self.now_us,
@@ -69,7 +69,7 @@ class History(Terms):
         return self.noted(self.side("history"), self.table, what, rows)
 
     def history(self, of: Iterable[str]) -> str:
-        """The rows of the history, each with the time since the one before it of its task; `of` a key, since, until."""
+        """Return a query of the history, with the time in each state. `of` names its conditions: key, since, until."""
         conditions = {
             "key": f"{self.quote('key')} = {self.told_key([f':k{i}' for i in range(len(self.keys))])}",
             "since": "at_us >= :since",
@@ -80,7 +80,7 @@ class History(Terms):
             asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
         columns = ", ".join(map(self.quote, self.told))
-        # Within a time as well, the row before it may be older.
+        # The conditions of time are outside: the previous transition of a task may be older.
         return (
             f"SELECT {columns}, dur_us "
             f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{whose}) AS told"
@@ -89,25 +89,22 @@ class History(Terms):
 
     @property
     def since_before(self) -> str:
-        """Of a row of the history the microseconds since the one before it of its task."""
+        """Returns SQL of the microseconds since the previous transition of the same task."""
         return f"at_us - LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
 
     @property
     def _forgotten_before(self) -> str:
-        """The microsecond from which on rows of the history are kept."""
+        """Returns SQL of the time, in microseconds since 1970, before which rows are pruned."""
         return f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
 
     @property
     def _not_newest(self) -> str:
-        """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
+        """Returns the condition that a row is not the newest. The newest stays, so that no id is used twice."""
         return f"id < (SELECT MAX(id) FROM {self.side('history')})"
 
     @property
     def forget_history(self) -> str:
-        """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept.
-
-        Nothing where all are.
-        """
+        """Returns SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
         if self.history_kept == math.inf:
             return ""
         table = self.side("history")

@@ -1,4 +1,4 @@
-"""What the liveness locks of all databases share: a process counts how often it has acquired each."""
+"""What the liveness locks of all databases share: each process counts its acquisitions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 
-ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
+ENDING = 0.5  # seconds to wait for a process that is closing the session, which session_ttr may keep
 POLL = 0.02  # seconds between two tries
 
 
 class LivenessLocks(ABC):
-    """The liveness locks of a process: each is held until it was released as often as it was acquired."""
+    """The liveness locks of a process: each is held until it is released as often as it was acquired."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
-        self._ending: set[str] = set()  # by this process, which does not conflict with itself
+        self._ending: set[str] = set()  # sessions that this process is closing: its own locks do not conflict
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -25,17 +25,17 @@ class LivenessLocks(ABC):
 
     @abstractmethod
     def _lock_session(self, uuid: str) -> bool:
-        """Lock a session. False where another process is about to end it."""
+        """Lock a session. Returns False if another process is closing it."""
 
     @abstractmethod
     def _unlock_session(self, uuid: str) -> None:
         """Unlock a session."""
 
     def close(self) -> None:  # noqa: B027
-        """Close the connection that it has, if any, until it is needed again."""
+        """Close the connection of the locks, if there is one, until it is needed again."""
 
     def acquire(self, uuid: str) -> bool:
-        """Acquire the liveness lock of a session. False where another process is about to end it."""
+        """Acquire the liveness lock of a session. Returns False if another process is closing it."""
         deadline = time.monotonic() + ENDING
         while True:
             with self._lock:
@@ -48,7 +48,7 @@ class LivenessLocks(ABC):
             time.sleep(POLL)
 
     def release(self, uuid: str) -> None:
-        """Release it, once it was released as often as it was acquired."""
+        """Undo one `acquire` of a session; the last one unlocks it."""
         with self._lock:
             if self._held.get(uuid, 0) > 1:
                 self._held[uuid] -= 1

@@ -8,15 +8,15 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-# A named value, or what is quoted, in which there is none.
+# A named value, or quoted text, which contains none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
 
 
 @lru_cache(maxsize=1000)
 def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
-    """SQL with a driver's mark in place of each named value, and the names in the order of the marks.
+    """Return SQL with a driver's placeholder for each named value, and the names in their order.
 
-    By position, because a driver looks each name up among all others.
+    Positional values are faster than named ones, which the driver would look up.
     """
     names: list[str] = []
 
@@ -27,16 +27,16 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
         return mark
 
     text = NAMED.sub(marked, sql.replace("%", "%%") if mark == "%s" else sql)
-    return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
+    return (text, tuple(names)) if names else (sql, ())  # without values, a driver does not interpret %
 
 
 def filled(sql: str, **texts: str) -> str:
-    """SQL with a text in place of some of the names that stand where values do."""
+    """Return SQL with some of its named values replaced by SQL."""
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
 def picked(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return what gives the values of these names."""
+    """Return a function that picks the values of these names."""
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda values: ())

@@ -1,4 +1,4 @@
-"""What installing a queue creates: tables, indexes and triggers."""
+"""The objects that installing a queue creates: tables, indexes and triggers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xq.sessions.session import UUID_LENGTH
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """Something that installing creates. `create` may be run twice."""
+    """A database object of a queue. Running `create` twice is harmless."""
 
     kind: str  # table, index or trigger
     name: str
@@ -23,39 +23,39 @@ class Object:
 
 
 class Objects(Rows):
-    """The objects beside the table of the application."""
+    """The objects that belong to a queue, besides the application's table."""
 
     @abstractmethod
     def side_tables(self) -> list[Object]:
-        """The tables that belong to this queue alone."""
+        """Return the tables that belong to this queue alone."""
 
     @abstractmethod
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        """An index of the rows that meet a condition."""
+        """Return an index of the rows that meet a condition."""
 
     @abstractmethod
     def triggers(self) -> list[Object]:
-        """What sees every change of the table, whoever makes it."""
+        """Return the triggers, which see every change of the table by any program."""
 
     create_view = "CREATE VIEW IF NOT EXISTS"
-    more_of_queues = ""  # what else is written of each queue: columns, after a comma
-    serial: str  # the type of a key that the database makes, in a table of xq's own
+    more_of_queues = ""  # further columns of QUEUES, after a comma
+    serial: str  # the type of a generated key in xq's own tables
 
     @abstractmethod
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        """What follows the name of a table of rows such as the application's, and what is to be run when it is made.
+        """Return the body of CREATE TABLE for a table like the application's, and the SQL to run after it.
 
-        Each has a place, which is its key, and options, in seconds; all else may be NULL.
+        Its key is the column `place`. It has columns for the options, in seconds. All other columns may be NULL.
         """
 
     def watched(self) -> list[str]:
-        """The columns whose change triggers must see."""
+        """Return the columns whose changes triggers must see."""
         tube = [self.roles["tube"]] if self.tube_stats else []
         utube = [self.groups.role, *self.groups.watched] if self.groups else []
         return list(dict.fromkeys([self.roles["status"], *self.keys, *tube, *utube]))
 
     def shared(self) -> list[Object]:
-        """Tables that all queues of a database share."""
+        """Return the tables that all queues of a database share."""
         name, uuid = self.varying(255), self.varying(UUID_LENGTH)
         tables = {
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
@@ -75,29 +75,29 @@ class Objects(Rows):
         ]
 
     def objects(self) -> list[Object]:
-        """What installing creates, in order."""
+        """Return the objects that installing creates, in order."""
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:
-        """Something that belongs to this queue, and the SQL that creates it."""
+        """Return an object of this queue, with the SQL that creates it."""
         name = self.name(suffix)
         return Object(kind, name, create, self.drop(kind, name))
 
     def side_table(self, suffix: str, body: str, *more: str) -> Object:
-        """A table that belongs to this queue, and what is to be created with it."""
+        """Return a table of this queue. `more` is SQL to run after its creation."""
         create = f"CREATE TABLE IF NOT EXISTS {self.side(suffix)} {body}"
         return self.made("table", suffix, create, *more)
 
     def more_shared(self) -> dict[str, str]:
-        """Tables that all queues of a database share in this kind of database alone: name -> columns."""
+        """Return further shared tables of this kind of database: their columns by name."""
         return {}
 
     def indexes(self) -> list[Object]:
-        """What finds the rows of each way. Rows at rest stand in none of them, where the database has partial ones."""
+        """Return the indexes of the selectors. With partial indexes, rows at rest are in none of them."""
         return [self.index(suffix, *found) for suffix, found in self._indexes().items()]
 
     def _indexes(self) -> dict[str, tuple[str, str, bool]]:
-        """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""
+        """Return the indexes by suffix: columns, the condition of the rows, whether it is unique."""
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.machine.picked():
             mine = self.is_state(state)
@@ -111,8 +111,8 @@ class Objects(Rows):
         for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
             role = self.roles[column]
             found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)
-        # The taken tasks of a session must be found among ten million others. An index of their own costs a fifth of
-        # the throughput, so where their ttr stands in one already, those without a ttr join them there.
+        # The taken tasks of a session must be found among ten million others. An index of their own would cost a fifth
+        # of the throughput, so if an index of ttr exists, it also holds the taken tasks without a ttr.
         taken = self.is_state(TAKEN)
         if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
             columns, condition, unique = found["runat"]

@@ -1,4 +1,4 @@
-"""Extracts as they are read, with nothing but the driver of a database: conditions, values, ranges and marks."""
+"""Readers of extracts, which need only the driver of a database: conditions, values, ranges and marks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xq.adapters.drivers import connect
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.pipeline.scan import TESTS, WHOLE, Column, Condition, Extract, Mark, Part, Stock, parted
 
-ROWS = 10_000  # that are fetched at once
+ROWS = 10_000  # fetched at once
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -34,7 +34,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-# A stored value -> what it is. A FLOAT, of 32 bits, is the number that its shortest digits are.
+# Conversions by (stored type, type). A FLOAT of 32 bits becomes the number with its shortest digits.
 READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("STRING", "TIMESTAMP"): lambda value: _utc(datetime.fromisoformat(value)),
     ("BIGINT", "TIMESTAMP"): lambda value: EPOCH + timedelta(microseconds=value),
@@ -47,13 +47,13 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 
 
 def reading(column: Column) -> Callable[[Any], Any] | None:
-    """What makes the value of a stored one that is not NULL; None where it is the same."""
+    """Return the conversion of stored values that are not NULL; None if they need none."""
     if column.type.startswith("DECIMAL") and column.stored == "STRING":
         return column.decimal
     return READ.get((column.stored, column.type))
 
 
-# What a column of a type is compared with, and what that is called.
+# By the type of a column: the types of values that it is compared with, and their name in messages.
 COMPARED: Mapping[str, tuple[Any, str]] = {
     "BIGINT": (int, "a whole number of 64 bits"),
     "DOUBLE": ((int, float), "a number"),
@@ -70,9 +70,9 @@ def _compared(column: Column) -> tuple[Any, str]:
 
 
 def _comparable(column: Column, value: Any) -> Any:
-    """A value of Spark's as the database compares it with the column.
+    """Return Spark's value in the form that the database compares with the column.
 
-    Raises ValueError and OverflowError where it cannot exactly.
+    Raises ValueError or OverflowError if the comparison would not be exact.
     """
     if isinstance(value, date) and column.type == "TIMESTAMP":
         at = _utc(value if isinstance(value, datetime) else datetime(value.year, value.month, value.day))
@@ -92,7 +92,7 @@ def _comparable(column: Column, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reader(Extract):
-    """An extract of any database; what differs says a class for each."""
+    """Reads an extract. Each database has a subclass."""
 
     mark_of_driver: ClassVar[str] = "%s"
 
@@ -106,16 +106,16 @@ class Reader(Extract):
     @property
     @abstractmethod
     def _begin(self) -> str:
-        """What a connection of a stock driver begins with."""
+        """Returns the first statement of a stock driver's connection."""
 
     def _stock(self, column: Column) -> Column:
-        """A column for a stock driver, whose program filters by no more than its name."""
+        """Return a column for a stock driver, whose program filters by the name alone."""
         if column.type == "STRING":
             return replace(column, sql=column.exact or column.sql)
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
     def _statement(self, columns: Sequence[Column], part: Part = WHOLE, more: str = "") -> tuple[str, dict[str, Any]]:
-        """SQL, with values by name."""
+        """Return SQL and its named values."""
         values: dict[str, Any] = {}
         conditions = [*self.where, *part.conditions]
         tests = [self.rows] if self.rows else []
@@ -129,7 +129,7 @@ class Reader(Extract):
         used = [*columns, *(self.column(condition.column) for condition in conditions)]
         relation = next((column.relation for column in used if column.relation), "")
         if relation:
-            # A condition of what is computed comes last.
+            # Conditions of computed columns come last.
             of = f" WHERE {self.column('key').sql} IN (SELECT {self.column('key').sql} FROM {self.relation}{where})"
             relation = filled(relation, of=of if tests else "")
             tests += [self._test(condition, values) for condition in asked]
@@ -138,12 +138,12 @@ class Reader(Extract):
         return f"SELECT {listed} FROM {relation or self.relation}{where}{more}", values
 
     def _beside(self, mark: Mark, way: str, values: dict[str, Any]) -> str:
-        """That a row comes after a mark (>), or not after it (<=)."""
+        """Return the condition that a row is after a mark (`way` is >), or not after it (<=)."""
         columns = [self.column(name).sql for name in self.order]
         names = [self._named(values, part) for part in mark[: len(columns)]]
         if len(columns) == 1:
             return f"{columns[0]} {way} {names[0]}"
-        # The first for the index.
+        # The first comparison is for the index.
         return f"{columns[0]} {way[0]}= {names[0]} AND ({', '.join(columns)}) {way} ({', '.join(names)})"
 
     @staticmethod
@@ -190,7 +190,7 @@ class Reader(Extract):
             return f"SUBSTR({exact}, 1, {len(condition.value)}) = {given[0]}"
         right = f"({', '.join(given)})" if test in ("in", "not in") else given[0]
         tested = f"{exact} {test.upper()} {right}"
-        if test in ("=", "in") and exact != column.sql:  # loosely as well, for which there may be an index
+        if test in ("=", "in") and exact != column.sql:  # also the loose test, which may use an index
             tested = f"{column.sql} {test.upper()} {right} AND {tested}"
         return tested
 
@@ -215,10 +215,10 @@ class Reader(Extract):
 
     @abstractmethod
     def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """The rows, some at a time."""
+        """Yield the rows in chunks."""
 
     def _asked(self, connection: Any, sql: str, values: Mapping[str, Any]) -> list[Any]:
-        """All rows of a small answer."""
+        """Return all rows of a small result."""
         text, order = by_position(sql, self.mark_of_driver)
         cursor = connection.cursor()
         cursor.execute(text, *([[values[name] for name in order]] if order else []))
@@ -252,7 +252,7 @@ class Reader(Extract):
         return f"MIN({column}), MAX({column})"
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, tuple[Condition, ...]]:
-        """The bounds, and what tells the rows of this moment from later ones."""
+        """Return the bounds, and conditions that exclude rows written later."""
         return self.bounds(), ()
 
     # marks
@@ -271,9 +271,9 @@ class Reader(Extract):
         return found
 
     def _is_of_another(self, connection: Any, mark: Mark) -> bool:
-        """Whether the row of a mark is another now; or, where it is gone, those before it are newer than it was.
+        """Return whether a mark belongs to another history: its row has changed, or older ids are newer than it.
 
-        What is pruned goes from the oldest on, so what is left before a row that went is a few rows, if any.
+        Pruning deletes the oldest rows first, so only a few rows, if any, are left before a deleted one.
         """
         if not mark or not self.witness:
             return False
@@ -282,14 +282,14 @@ class Reader(Extract):
 
     @abstractmethod
     def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
-        """As `mark`; less than `after` where the history ends before that."""
+        """Return the mark as `mark` does; less than `after` if the history ends before that."""
 
     def _cut(self, connection: Any, after: Mark, limit: int, until: Mark) -> Mark:
-        """The mark of the row so many after another, or `until` where there are not so many."""
+        """Return the mark of the row `limit` rows after a mark, or `until` if there are fewer."""
         return self._row(connection, Part((), after, until), "ASC", limit - 1) or until
 
     def _row(self, connection: Any, part: Part, way: str, place: int = 0) -> Mark:
-        """The mark of one row, by its place in this way of ordering them; () where there is none."""
+        """Return the mark of the row at index `place` in the order `way` (ASC, DESC); () if there is none."""
         columns = [self.column(name) for name in self.marked]
         by = ", ".join(f"{self.column(name).sql} {way}" for name in self.order)
         more = f" ORDER BY {by} LIMIT 1 OFFSET {place}"

@@ -1,4 +1,4 @@
-"""The tables of xq that all queues of a database share: sessions, settings, and what is installed."""
+"""SQL of the tables that all queues of a database share: sessions, settings, and installed queues."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from xq.adapters.databases.terms import Terms
 from xq.core.machine import TAKEN
 from xq.sessions.session import UUID_LENGTH
 
-SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
-SETTINGS = "xq_setting"  # what `configure` stored
-QUEUES = "xq_queue"  # what is installed in it, and how it was configured
+SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
+SETTINGS = "xq_setting"  # the settings of `configure`
+QUEUES = "xq_queue"  # the installed queues and their configurations
 
 
 def goes_on(now: str) -> str:
-    """That a session has not ended; as SQL."""
+    """Return the condition that a session has not expired."""
     return f"(ends IS NULL OR ends > {now})"
 
 
 def session_there(now: str) -> str:
-    """A row, where the session `:uuid` has not ended; as SQL."""
+    """Return a query that finds a row if the session `:uuid` has not expired."""
     return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on(now)}"
 
 
 class Records(Terms):
-    """What is installed of this queue, and which sessions there are."""
+    """The records of one queue: its installation, and sessions."""
 
     @property
     def installed(self) -> str:
@@ -49,7 +49,7 @@ class Records(Terms):
 
     @property
     def session_listed(self) -> str:
-        """That there is a session, and that it may hold tasks of this queue; it ends in `:lease` seconds, or lives."""
+        """Returns SQL that registers a session with this queue. It expires in `:lease` seconds (NULL: never)."""
         rows = ", ".join(
             f"(:uuid, {queue}, {self.now}, {self.now} + :lease)" for queue in ("''", self.literal(self.source_name))
         )
@@ -57,7 +57,7 @@ class Records(Terms):
 
     @property
     def session_goes_on(self) -> str:
-        """Have a session go on for `:lease` seconds, or for good, unless it has ended."""
+        """Returns SQL that extends a session to `:lease` seconds from now (NULL: for ever), unless it has expired."""
         return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {goes_on(self.now)}"
 
     @property
@@ -66,17 +66,17 @@ class Records(Terms):
 
     @property
     def session_went_on(self) -> str:
-        """Whether a session is there now, and not only when the transaction began, in which this is asked."""
+        """Returns a query that finds the session `:uuid` as last committed, not as of the transaction's snapshot."""
         return f"{session_there(self.now)}{self.lock}"
 
     @property
     def session_over(self) -> str:
-        """Whether a session that was to end can be rejoined no more."""
+        """Returns a query that finds a row if a session has expired, so that no process can join it again."""
         return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends <= {self.now}{self.lock}"
 
     @property
     def session_postponed(self) -> str:
-        """Have a session end when session_ttr has passed, where it is set."""
+        """Returns SQL that lets a session expire after session_ttr, if that is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
         return (
             f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) WHERE uuid = :uuid AND {ttr} IS NOT NULL"
@@ -86,22 +86,22 @@ class Records(Terms):
 
     @property
     def _holders(self) -> list[tuple[str, str]]:
-        """Where sessions are named: as the owners of tasks that are to be reaped, and as those that wait."""
+        """Returns (uuid, rows) of all mentions of sessions: as owners of tasks to reap, and in the waits."""
         held = (f"substr({self.owner}, 1, {UUID_LENGTH})", f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return [*([held] if self.machine.settings.reaped else []), ("session", self.waits)]
 
     @property
     def orphans(self) -> str:
-        """The sessions that wait in this queue, or own tasks that are to be reaped, and are not listed.
+        """Returns a query of unregistered sessions that wait in this queue or own tasks to reap.
 
-        Reads all taken tasks.
+        It reads all taken tasks.
         """
         found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._holders)
         return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     @staticmethod
     def orphans_of(queues: Sequence[Records]) -> str:
-        """As `orphans` for each of several queues, after its place among them."""
+        """Return a query of (index of the queue, session): `orphans` of several queues."""
         held = " UNION ALL ".join(
             f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
             for place, of in enumerate(queues)
@@ -113,5 +113,5 @@ class Records(Terms):
 
     @property
     def sessions_listed(self) -> str:
-        """Every session, the queue in which it may hold tasks, and in how many seconds it ends (NULL: it lives)."""
+        """Returns a query of all sessions: uuid, queue, seconds until it expires (NULL: never)."""
         return f"SELECT uuid, queue, ends - {self.now} FROM {SESSIONS}"

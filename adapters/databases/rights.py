@@ -1,7 +1,7 @@
-"""What each role may do on a server: the tables of a queue, and the rights on them that its calls need.
+"""The rights of each role on a server: what its calls need on the tables of a queue.
 
-Triggers run with the rights of whoever installed them, so that who writes a task needs none on what they write, and can
-write nothing else there: MariaDB has it so by itself, and on PostgreSQL the first grant sees to it.
+Triggers run with the rights of the user who installed them, so a user who writes tasks needs no rights on the tables
+that triggers write. On MariaDB this is the default; on PostgreSQL the first grant sets it up.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ ROLES: Final = ("reader", "producer", "consumer", "operator")  # each may do wha
 
 
 class Right(NamedTuple):
-    """To do something to a table, as GRANT has it; LOCK is what a SELECT .. FOR UPDATE needs."""
+    """A privilege on a table, in the words of GRANT; LOCK is what a SELECT .. FOR UPDATE needs."""
 
     does: str
-    when: str = ""  # only where the queue is so, see `conditions`
-    some: bool = False  # not all columns: those that the dialect names
+    when: str = ""  # only if this condition of `conditions` holds for the queue
+    some: bool = False  # only on the columns that the dialect names
 
 
 SELECT, INSERT, UPDATE, DELETE, LOCK = map(Right, ("SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"))
-IN_TURN = Right("UPDATE", some=True)  # have others wait who do the same
+IN_TURN = Right("UPDATE", some=True)  # lock a row, so that such calls run one at a time
 
-# table -> role -> what it needs there, beside what the roles before it need
+# The rights by table and role; each role also has the rights of the roles before it.
 RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
     "task": {
         "reader": (SELECT,),
@@ -37,14 +37,14 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
     "count": {
         "reader": (SELECT,),
         "producer": (Right("INSERT", when="counts puts"),),
-        "consumer": (INSERT, DELETE, LOCK),  # to add them up
+        "consumer": (INSERT, DELETE, LOCK),  # to merge rows
     },
     "owner": {"reader": (SELECT,), "consumer": (INSERT, UPDATE)},
     "wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},
     "history": {"reader": (SELECT,), "consumer": (Right("DELETE", when="forgets"),)},
     "utube": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
     "utube_news": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
-    # Of those who put in bulk, where somebody who may create tables has done so once.
+    # For bulk puts. A user who may create tables must have run one before.
     "job": {"reader": (SELECT,), "producer": (INSERT, UPDATE, DELETE)},
     "stage": {"reader": (SELECT,), "producer": (INSERT, DELETE)},
     "xq_queue": {
@@ -52,31 +52,31 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
         "producer": (Right("UPDATE", when="limit", some=True),),
         "operator": (IN_TURN,),  # recount, reset
     },
-    "xq_session": {"reader": (SELECT,), "producer": (INSERT, UPDATE, DELETE)},  # who waits has a session, too
+    "xq_session": {"reader": (SELECT,), "producer": (INSERT, UPDATE, DELETE)},  # a waiter has a session, too
     "xq_alive": {"reader": (SELECT,), "producer": (INSERT, UPDATE, DELETE)},
     "xq_setting": {"reader": (SELECT,), "operator": (INSERT, UPDATE)},  # configure
 }
 
 
 def conditions(machine: Machine) -> dict[str, bool]:
-    """What a queue is like, as far as rights depend on it."""
+    """Return which properties of a queue that rights depend on hold."""
     return {
         "": True,
         "unique": machine.guard("unique") is not None,
         "limit": machine.guard("limit") is not None,
-        "counts puts": machine.guard("unique") is not None and machine.settings.counts_events,  # those that replace
+        "counts puts": machine.guard("unique") is not None and machine.settings.counts_events,  # puts that replace
         "ends": any(row.target == ABSENT and (row.due or _finishes(row)) for row in machine.rows),
         "forgets": machine.settings.history not in (None, math.inf),
     }
 
 
 def _finishes(row: Transition) -> bool:
-    """Whether it is what becomes of a taken task by those who take: kill is an operator's."""
+    """Return whether a consumer runs this transition of a taken task; only an operator may kill."""
     return row.source == TAKEN and row.event != "kill"
 
 
 def rights(table: str, role: str, machine: Machine) -> Iterator[Right]:
-    """What a role needs on a table: each right once, and none on some columns where there is one on all."""
+    """Yield the rights of a role on a table, each once; a right on all columns replaces one on some."""
     so = conditions(machine)
     mine = [right for one in ROLES[: ROLES.index(role) + 1] for right in RIGHTS[table].get(one, ()) if so[right.when]]
     for right in dict.fromkeys(right._replace(when="") for right in mine):

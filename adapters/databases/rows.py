@@ -1,4 +1,4 @@
-"""Which rows a statement means, and queries that only read them."""
+"""SQL of selectors, and of queries that change nothing."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Rows(Terms):
     @property
     @abstractmethod
     def groups(self) -> Groups | None:
-        """What the feature utube needs."""
+        """Returns the SQL of the group heads; None without the feature utube."""
 
     # keys
 
-    begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
+    begin_writing: str  # a write that changes nothing: it acquires the lock of a writer before the first read
 
     @property
     @abstractmethod
     def keys_at_once(self) -> str:
-        """The rows of a list of keys, `:keys`; as SQL."""
+        """Returns SQL of the rows of the list of keys `:keys`."""
 
     @property
     def lists_keys(self) -> bool:
-        """Whether keys may come as one list."""
+        """Whether one value can hold a list of keys."""
         return len(self.keys) == 1
 
     # selectors
 
     def not_due(self, state: str, of: str = "") -> str:
-        """What is due was not moved yet, but must not be handed out any more; `of` as in `by_key`."""
+        """Return a condition that excludes due tasks, which may not have been moved yet; `of` as in `by_key`."""
         timers = self.machine.timers.get(state, ())
         return "".join(
             f" AND ({of}{self.roles[t.column]} IS NULL OR "
@@ -53,11 +53,11 @@ class Rows(Terms):
 
     @property
     def order(self) -> str:
-        """Lower priority first, then the key."""
+        """Returns the order of a take: lower priority first, then the key."""
         return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
 
     def where(self, rows: Selector) -> str:
-        """The condition of a statement that moves these rows."""
+        """Return the condition of a statement that moves these rows."""
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
         if rows.way in ("all", "each"):
@@ -65,17 +65,17 @@ class Rows(Terms):
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
 
     def named(self, rows: Selector, of: str = "") -> str:
-        """The row of the key, or those of the list of keys, in their state; `of` as in `by_key`."""
+        """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`."""
         if rows.way == "key":
             due = f" AND {self.fell_due(rows.column, of)}" if rows.column else ""
             return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
-        # By the key: an index that leads with the status would read all that are taken.
+        # Found by key: an index that begins with the status would read all taken tasks.
         state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
         listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
         return f"{listed} AND {state}"
 
     def fence(self, rows: Selector, owner: str) -> str:
-        """What follows a condition on rows of which only those in the right hand are meant."""
+        """Return the fence: a condition that only rows of this session, or with this token, are meant."""
         return {
             "": "",
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
@@ -83,17 +83,17 @@ class Rows(Terms):
         }[rows.fence]
 
     def picked_from(self, rows: Selector) -> Groups | None:
-        """The heads by which these rows are picked, if they are."""
+        """Return the group heads if these rows are picked by them, else None."""
         return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def pick(self, columns: str, rows: Selector) -> str:
-        """A query of those rows that nobody names: the first `n`, or the first one."""
+        """Return a query of rows that are selected without keys: the first one, or the first `n`."""
         by, chosen = self.choice(rows)
         limit = "1" if rows.way == "first" else ":n"
         return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
 
     def choice(self, rows: Selector) -> tuple[str, str]:
-        """How such rows are found: what has the index used that is made for it, and the condition with its order."""
+        """Return an index hint for such rows, and their condition with its order."""
         state = self.is_state(rows.state)
         if rows.way == "held":
             return "", f"{state} AND {self.held}"
@@ -109,73 +109,73 @@ class Rows(Terms):
 
     @property
     def held_by(self) -> str:
-        """The role owner, as it is compared with a range."""
+        """Returns SQL of the role owner, for a comparison with a range."""
         return self.roles["owner"]
 
     @property
     def held(self) -> str:
-        """The owner begins with the session."""
+        """Returns the condition that the session owns a row."""
         if "owner" in self.roles:
             return self.of_session(self.held_by)
         return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.owners} WHERE {self.of_session('owner')})"
 
     @staticmethod
     def of_session(owner: str) -> str:
-        """An owner begins with the session: said as a range, which an index can look up."""
+        """Return the condition that a token begins with the session, as a range for an index."""
         return f"{owner} >= :session AND {owner} < :session_end"
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
-        """Keys as the one value `:keys`, in JSON; None where that cannot be."""
+        """Return keys as the value `:keys`, in JSON; None if that is not possible."""
         if not self.lists_keys or not all(fits_a_column(part) for (part,) in keys):
             return None
         return json.dumps([part for (part,) in keys])
 
     # queries
 
-    afresh = ""  # what has a SELECT see what others have committed since its transaction began to read
+    afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
 
     def look(self, afresh: str = "") -> str:
-        """One row by its key, whatever its state, and whoever holds it."""
+        """Return a query of the row of a key in any state, and of its token."""
         return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
 
     def look_for_owner(self, afresh: str) -> str:
-        """Whoever holds the task of a key, where no role tells it: `afresh` does not reach there from the row."""
+        """Return a query of the token in the side table: the `afresh` of `look` does not apply to that table."""
         return f"SELECT owner FROM {self.owners} WHERE {self.by_key()}{afresh}"
 
     def listing(self, rows: Selector) -> str:
-        """The keys of these rows."""
+        """Return a query of the keys of these rows."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
     @property
     def hold(self) -> str:
-        """Has whoever would move the task of a key wait for the end of this transaction.
+        """Returns SQL that locks the task of a key against moves until the transaction ends.
 
-        Where rows are locked it waits for nobody itself, and tells with a row that it could.
+        With row locks it does not wait, and returns a row if it has locked the task.
         """
         return self.begin_writing
 
     def hold_all(self, states: Iterable[str]) -> str:
-        """Has whoever would move a task in one of these states wait for the end of this transaction."""
+        """Return SQL that locks the tasks in these states against moves until the transaction ends."""
         return self.begin_writing
 
     def holder(self, guard: Guard) -> str:
-        """The row that holds a unique value."""
+        """Return a query of the task that has the unique value `:unique`."""
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.held_by_one(guard)}{self.lock}"
 
     def held_by_one(self, guard: Guard, of: str = "") -> str:
-        """That a row holds the value `:unique`; `of` as in `by_key`."""
+        """Return the condition that a task has the unique value `:unique`; `of` as in `by_key`."""
         states = self.in_states(self.holding(guard), f"{of}{self.roles['status']}")
         return f"{of}{self.roles[guard.role]} = :unique AND {states}"
 
     def held_too_often(self, guard: Guard, states: Sequence[str]) -> str:
-        """A value that more tasks in these states hold than may, if there is one."""
+        """Return a query of one value that too many tasks in these states have."""
         role, most = self.roles[guard.role], guard.value or 1
         value = self.exact(role, self.kind(guard.role))
         of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
         return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
 
     def by_state(self, state: str) -> str:
-        """The tasks in a state, oldest first."""
+        """Return a query of the tasks in a state, in the order of a take."""
         return (
             f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.is_state(state)} "
             f"ORDER BY {self.order} LIMIT :n"
@@ -183,28 +183,28 @@ class Rows(Terms):
 
     @property
     def taken(self) -> str:
-        """Keys and owners of the taken tasks."""
+        """Returns a query of the keys and tokens of the taken tasks."""
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
 
     @property
     def statuses_in_use(self) -> str:
-        """How many rows hold each status, of the queue or not: reads the whole table."""
+        """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
         status = self.exact(self.roles["status"], self.kind("status"))
         return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     @property
     def statuses_alike(self) -> str:
-        """The places, among the states, of the first and the last whose statuses compare as equal in the column."""
+        """Returns a query of the first and last index of states whose statuses the column compares as equal."""
         column = self.exact(self.roles["status"], self.kind("status"))
         words = [self.literal(self.words[state]) for state in self.machine.states]
-        # The column first: what is compared has its type and its collation.
+        # The column comes first: it sets the type and the collation of the comparison.
         found = f"SELECT -1 AS place, {column} AS word FROM {self.table_in_schema} WHERE FALSE"
         listed = " UNION ALL ".join([found, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
         return f"SELECT MIN(place), MAX(place) FROM ({listed}) AS listed GROUP BY word HAVING COUNT(*) > 1"
 
     @cached_property
     def any_ready(self) -> str:
-        """Whether take would find something: a look that takes no lock."""
+        """Returns a query that finds a row if a take might find a task. It locks nothing."""
         if self.groups:
             picks = self.groups.picks(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.groups.any_dirty])]]

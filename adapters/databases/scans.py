@@ -1,4 +1,4 @@
-"""What a queue holds as extracts: its columns with their types, as SQL, made where the model is."""
+"""Extracts of a queue: their columns with types, as SQL. Compiled in the process that has the model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NONE = "CAST(NULL AS CHAR)"
 
 
 class Scans(ABC):
-    """The extracts of the queue of a dialect; what differs says a class for each database."""
+    """The extracts of a dialect's queue. Each database has a subclass."""
 
     reading: ClassVar[type[Reader]]
     has_snapshots: ClassVar[bool] = False
-    told_key: ClassVar[str] = "{}"  # the text of a key as a trigger tells it
+    told_key: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
     order: ClassVar[tuple[str, ...]] = ("id",)  # of the history
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
@@ -32,7 +32,7 @@ class Scans(ABC):
         self.dialect = dialect
 
     def of(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
-        """Raises BadValue and ConfigurationError for what there is not."""
+        """Return an extract. Raises BadValue (unknown `what`), ConfigurationError (no snapshots), FeatureOff."""
         if what not in WHATS:
             raise BadValue(f"a queue has {', '.join(WHATS)}, not {shown(what)}")
         if snapshot and not self.has_snapshots:
@@ -74,7 +74,7 @@ class Scans(ABC):
         return self._told(make, [BURIED], {"error": self.dialect.roles.get("error", NONE)})
 
     def _told(self, make: Callable[..., Extract], states: Sequence[str], what: Mapping[str, str]) -> Extract:
-        """Texts of the tasks in some states, beside the key as the history tells it."""
+        """Return an extract of text columns of the tasks in some states, with the key as in the history."""
         dialect = self.dialect
         key = self.told_key.format(dialect.told_key(dialect.keys))
         columns = tuple(Column(name, "STRING", sql, "STRING") for name, sql in {"key": key, **what}.items())
@@ -89,7 +89,7 @@ class Scans(ABC):
             for (name, kind), sql in zip(types.items(), quoted.values(), strict=True)
         ]
         columns.append(Column("at", "TIMESTAMP", quoted["at_us"], "BIGINT", quoted["at_us"]))
-        # Looked up in all of the history: the row before it may be of any time. `:of` says of which keys.
+        # Computed on the whole history, since the previous transition may be of any time. `:of` restricts the keys.
         timed = f"(SELECT {', '.join(quoted.values())}, {self.dialect.since_before} AS dur_us FROM {table}:of) AS timed"
         columns.append(Column("dur_us", "BIGINT", "dur_us", "BIGINT", "dur_us", timed))
         return make(
@@ -99,14 +99,14 @@ class Scans(ABC):
     def _stats(self, make: Callable[..., Extract]) -> Extract:
         columns = [Column(name, "STRING", name, "STRING") for name in ("tube", "source", "target")]
         columns.append(Column("n", "BIGINT", "n", "BIGINT", "n"))
-        # Not what is counted of events.
+        # Without the counters of events.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
         return make(relation=f"({self.dialect.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
     def _column(self, field: Field) -> Column:
-        """A field of the application's."""
+        """Return the column of a field of the application."""
 
     @abstractmethod
     def _exact_text(self, sql: str) -> str:
-        """Text, compared byte by byte in UTF-8."""
+        """Return SQL of text that compares byte by byte in UTF-8."""

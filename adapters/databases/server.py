@@ -1,4 +1,4 @@
-"""What the databases that are servers have in common: many writers at once, whose rows are locked one by one."""
+"""What PostgreSQL and MariaDB share: many concurrent writers, and row locks."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Va
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 
-ROLL_UP = 10_000  # rows of counters that are added up at once
-PART = "\x1f"  # between the parts of what triggers are told
-BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
+ROLL_UP = 10_000  # rows of counters that are merged at once
+PART = "\x1f"  # separates the parts of the event context
+BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that the history has in hexadecimal digits
 
 
 class Server(Dialect):
-    """Rows are locked, counters are appended to, and sessions live as long as a connection does."""
+    """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
 
     begin_writing = ""
     mark = "%s"
     lock = " FOR UPDATE"
     session_sql: ClassVar[SessionSql]  # what the session connection runs
-    read_only: ClassVar[str]  # whether the server may not be written, as SQL
-    first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
-    others: ClassVar[str]  # a query of the other schemas that have such records
+    read_only: ClassVar[str]  # SQL: whether the server accepts no writes
+    first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
+    others: ClassVar[str]  # a query of the other schemas that have records of xq
     groups: ServerGroups | None
-    from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
+    from_there: ClassVar[str]  # advice how to use the records of another schema; the name follows
 
     @property
     @abstractmethod
     def telling(self) -> str:
-        """What has the triggers of this statement know of `:told`; as SQL, true."""
+        """Returns a true SQL condition that passes `:told` to the triggers of the statement."""
 
     @property
     def told_first(self) -> str:
@@ -50,7 +50,7 @@ class Server(Dialect):
 
     def entered(self, state: str) -> str:
         word = super().entered(state)
-        # Of interest to the history, and to who waits for the end of a task.
+        # The history needs the event, and so do the waiters for the end of a task.
         told = self.has_history or state not in self.machine.pending
         return f"CASE WHEN {self.telling} THEN {word} END" if told else word
 
@@ -75,11 +75,11 @@ class Server(Dialect):
         return self._admitted(telling, statement) if statement.admitted else telling
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        """Return what runs a statement of which the triggers have been told."""
+        """Return a function that runs a statement whose values have the event context."""
         return self.query(statement.sql, statement.names, width)
 
     def _admitted(self, run: Run, statement: Statement) -> Run:
-        """As `run`, if there is room: those who put wait for each other."""
+        """Return `run`, restricted to a queue that has room. Puts run one at a time."""
         look = self.query(statement.admitted)
 
         def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -98,7 +98,7 @@ class Server(Dialect):
         return super().change(store, statement, values)
 
     def _told(self, event: str, values: Values) -> str:
-        """The event, of which queue, and the time of a test's clock; the statement adds its own time."""
+        """Return the event context: event, queue, and the time of a test's clock. The statement adds its own time."""
         now = values.get("now")
         return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
 
@@ -112,9 +112,9 @@ class Server(Dialect):
     def lists_keys(self) -> bool:
         return super().lists_keys and self.source.key[0].kind in self.list_kinds
 
-    list_kinds: ClassVar[Mapping[str, str]]  # the kinds of key that may come as a list -> the type of its members
+    list_kinds: ClassVar[Mapping[str, str]]  # the type of a list's members, by the kind of the key
 
-    # counting: rows are appended, so that nobody waits for another's transaction, and added up now and then
+    # counters: triggers append rows, so that no transaction waits for another; the maintenance thread merges them
 
     @property
     def counters(self) -> str:
@@ -130,23 +130,23 @@ class Server(Dialect):
     def add_counter(self) -> str:
         return f"INSERT INTO {self.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
 
-    # what is installed
+    # installation
 
     @property
     def like_mine(self) -> str:
-        """What the names of that which belongs to this queue are like; as SQL."""
-        escaped = re.sub("[|%_]", r"|\g<0>", self.name(""))  # by a sign that means nothing else
+        """Returns the LIKE pattern, as SQL, of the names of this queue's objects."""
+        escaped = re.sub("[|%_]", r"|\g<0>", self.name(""))  # | has no other meaning in SQL or re
         return f"{self.literal(escaped + '%')} ESCAPE '|'"
 
     @property
     def keys_as_parts(self) -> str:
-        """The key of a row, named as in the table of waits."""
+        """Returns the columns of the key, named as in the table of waits."""
         return ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
 
     # sessions
 
     def more_shared(self) -> dict[str, str]:
-        # A row without a session is that of a process which hears of commits.
+        # A row with an empty uuid registers a process that is notified of commits.
         uuid, waits = self.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
         return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
 
@@ -169,12 +169,12 @@ class Server(Dialect):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
     def _schemas(self, store: Connections) -> tuple[str, str]:
-        """The schema of the table, and the one where xq has its records."""
+        """Return the schema of the table, and the schema of xq's records."""
         ((first,),) = store.execute(f"SELECT {self.first_schema}")
         return self.source.schema or first, first
 
     def installed_in(self, store: Connections) -> list[str]:
-        """What nobody else may install in meanwhile, from wherever; in an order, so that no two wait for each other."""
+        """Return the schemas to lock while installing, sorted to avoid deadlocks."""
         return sorted(filter(None, set(self._schemas(store))))
 
     def only_reads(self, store: Connections) -> bool:
@@ -184,7 +184,7 @@ class Server(Dialect):
     def unfit(self, store: Connections) -> str | None:
         here, _ = self._schemas(store)
         for (other,) in store.execute(self.others):
-            # Whoever has it in the first schema need not say where it is.
+            # A process whose first schema has the table records it without the schema.
             names = [f"{here}.{self.source.name}", *([self.source.name] if other == here else [])]
             listed, records = ", ".join(map(self.literal, names)), f"{self.quote(other)}.{QUEUES}"
             try:
@@ -192,7 +192,7 @@ class Server(Dialect):
             except Exception as error:
                 if store.classify(error) in UNANSWERED:
                     raise
-                continue  # it may not be read; PostgreSQL lists none of those, since an error ends a transaction
+                continue  # no right to read it; PostgreSQL's query omits those, since an error ends a transaction
             for (name,) in found:
                 return (
                     f"{records} names its table as {name}, so other processes use it from there, and neither would "
@@ -206,16 +206,16 @@ class Server(Dialect):
 
     # rights
 
-    locking: ClassVar[str]  # the right that a SELECT .. FOR UPDATE needs beside SELECT, if any
+    locking: ClassVar[str]  # the right that SELECT .. FOR UPDATE needs besides SELECT, if any
     in_turn: ClassVar[str]  # the column of QUEUES that `one_at_a_time` writes
 
     @abstractmethod
     def grantee(self, user: str) -> str:
-        """A user, as GRANT names him."""
+        """Return a user in the syntax of GRANT."""
 
     @abstractmethod
     def more_grants(self, store: Connections, to: str) -> list[str]:
-        """What else it takes that such a user can put."""
+        """Return further grants that a user needs to put."""
 
     def grants(self, store: Connections, user: str, role: str) -> list[str]:
         if role not in ROLES:
@@ -231,11 +231,11 @@ class Server(Dialect):
         return [*self.where_granted(store, to), *found, *(self.more_grants(store, to) if role != ROLES[0] else [])]
 
     def where_granted(self, store: Connections, to: str) -> list[str]:
-        """What must be granted for a right on a table to be worth anything."""
+        """Return the grants without which rights on tables have no effect."""
         return []
 
     def _tables_by_kind(self, store: Connections) -> dict[str, str]:
-        """The tables of this queue as SQL, by what they are called in the table of rights."""
+        """Return the tables of this queue, as SQL, by their names in RIGHTS."""
         found, prefix = {"task": self.table_in_schema}, len(self.name(""))
         staging, there = self.staging.tables, self.existing(store)
         if all(item.name in there for item in staging):
@@ -247,21 +247,21 @@ class Server(Dialect):
 
     @property
     def _put_anew(self) -> list[str]:
-        """The columns that a put may write of a task that is there."""
+        """Returns the columns of an existing task that a put may replace."""
         kept = [*self.source.key, self.source.roles.get("attempts")]
         return [self.quote(field.column) for field in self.source.fields if field not in kept]
 
-    # triggers: what the change of a row brings about, in words that the languages of both servers have in common
+    # triggers, in SQL that both servers understand
 
-    notify_waiters = ""  # what follows the end of a task, where a waiter is there
+    notify_waiters = ""  # SQL that notifies the waiters of a task that has ended
 
     @property
     @abstractmethod
     def event(self) -> str:
-        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        """Returns SQL of the event of the statement; without an event context (another program) it is a write."""
 
     def if_(self, condition: str, *statements: str) -> str:
-        return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
+        return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else it would end at the THEN of a CASE
 
     def count_row(self, number: Number) -> str:
         counts = self.side("count")
@@ -269,7 +269,7 @@ class Server(Dialect):
         return self.if_(number.when, f"INSERT INTO {counts} (tube, source, target, n) {values};")
 
     def note(self, version: str, source: str, target: str, rows: str = "") -> str:
-        """A statement that writes a transition into the history, of a version of a row or of each of `rows`."""
+        """Return SQL that writes a transition to the history, of a version of a row or of each of `rows`."""
         owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
         what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
         return f"{self.noted(self.side('history'), version, what, rows)};"
@@ -292,7 +292,7 @@ class Server(Dialect):
         )
 
     def _group_changes(self, changes: Callable[[ServerGroups], list[GroupChange]]) -> list[str]:
-        """What a trigger does for the groups that a row left or came to."""
+        """Return what a trigger does for the groups that a row left or joined."""
         utubes = self.groups
         if utubes is None:
             return []
@@ -302,7 +302,7 @@ class Server(Dialect):
         return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0
 
     def row_came(self) -> list[str]:
-        """What a trigger does for a row that is NEW."""
+        """Return the body of the trigger for an inserted row NEW."""
         body = list(map(self.count_row, self.numbers_of("NEW", came=True)))
         if self.has_history:
             noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
@@ -310,13 +310,13 @@ class Server(Dialect):
         return [*body, *self._group_changes(lambda utubes: utubes.changes_of("NEW", came=True))]
 
     def row_changed(self) -> list[str]:
-        """What a trigger does for a row that was OLD and is NEW."""
+        """Return the body of the trigger for an update from OLD to NEW."""
         absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
         was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
         moved, changed = self.moved_key, self.differ(f"OLD.{status}", f"NEW.{status}")
         body = list(map(self.count_row, self.numbers_of_change()))
         if self.has_history:
-            # A statement of xq that writes a status enters it, be it the one that is there.
+            # A statement of xq that writes a status is a transition, even if the status stays the same.
             stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR told <> 'write')", self.note("NEW", old, new))
             gone = self.if_(was, self.note("OLD", old, absent))
             come = self.if_(is_, self.note("NEW", absent, new))
@@ -329,7 +329,7 @@ class Server(Dialect):
         return [*body, *self._group_changes(lambda utubes: utubes.changes_of_update())]
 
     def row_went(self) -> list[str]:
-        """What a trigger does for a row that was OLD."""
+        """Return the body of the trigger for a deleted row OLD."""
         absent, status = f"'{ABSENT}'", self.roles["status"]
         body = list(map(self.count_row, self.numbers_of("OLD", came=False)))
         if self.has_history:

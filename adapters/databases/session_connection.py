@@ -1,7 +1,7 @@
-"""A connection of a process to a server, beside those of its threads: it proves that the process lives, and listens.
+"""The session connection of a process to a server: it holds the liveness lock, and receives notifications.
 
-The server drops with the connection the lock that the process holds on it, however the process ends, and tells it of
-commits where it can. A process has one for each database, made when it first takes or waits.
+When the process ends, in any way, the server closes the connection and drops its lock. PostgreSQL also notifies it of
+commits. A process has one for each database, opened at its first take or wait, besides the connections of its threads.
 """
 
 from __future__ import annotations
@@ -28,56 +28,58 @@ from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections, Connector, ErrorKind, Row
 from xq.sessions.forking import at_fork
 
-ALIVE = "xq_alive"  # the sessions that each process holds; a lock of its own shows that it lives
-LEASE = 10.0  # seconds that a session goes on without a liveness lock, where no connection stays open
-RENEWED = LEASE / 5  # seconds after which it is renewed
-IDLE = 1.0  # seconds for which nobody has waited, after which the server need not tell
-ASKED = 0.5  # seconds after which it is asked again whether it may, while somebody waits
+ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows that it lives
+LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
+RENEWED = LEASE / 5  # seconds between renewals of the lease
+IDLE = 1.0  # seconds without a waiter after which the process turns notifications off
+ASKED = 0.5  # seconds after which a process with waiters checks again whether the server may notify
 
 
 @dataclass(frozen=True)
 class SessionSql:
-    """What one kind of server is asked on a session: SQL with named values."""
+    """The SQL of one kind of server for its session connections, with named values."""
 
-    connected: tuple[str, ...]  # first of all
-    made: str  # a row, where what is asked of is there; nothing where no transaction keeps it to itself
-    number: str  # the number of the connection, as the server knows it
-    listen: tuple[str, ...]  # the process `:process` is notified of commits; nothing where the server cannot notify
-    expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
-    tell: str  # those who listen
-    lock: str  # hold `:lock`, a number of 62 bits, as long as the connection lasts; a row that tells whether it could
+    connected: tuple[str, ...]  # runs first on a new connection
+    made: str  # finds a row if ALIVE exists; "" if a table is visible as soon as it is created
+    number: str  # the server's number of the connection
+    listen: tuple[str, ...]  # registers the process `:process` for notifications; empty if the server has none
+    expect: str  # stores whether the process has waiters (`:waits`); finds a row if notifications are not switched off
+    tell: str  # notifies the registered processes
+    lock: str  # acquires `:lock`, a number of 62 bits, until the connection ends; returns whether it succeeded
     unlock: str
-    living: str  # the sessions that processes hold which live
-    forget: str  # of those who waited all that are dead, other than the process `:process`
-    time: str  # of the server, in seconds since 1970; no query, but what stands in those below
-    unless_there: str  # what follows an INSERT of a row that may be there already
-    apart: str  # what a statement begins with that shall fail rather than wait for a lock
+    living: str  # the sessions of live processes
+    forget: str  # deletes the registrations of dead processes, other than `:process`
+    time: str  # an expression of the server's time in seconds since 1970
+    unless_there: str  # the clause by which an INSERT skips an existing row
+    apart: str  # a prefix with which a statement fails instead of waiting for a lock
 
-    # That the process `:process` holds the session `:uuid` no longer (see `join`), and that none does.
+    # Delete the entry of the process `:process` for the session `:uuid` (see `join`), and the entries of all processes.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
     bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid"
 
     @property
     def join(self) -> str:
-        """That the process `:process` holds the session `:uuid`."""
+        """Returns SQL that records that the process `:process` has the session `:uuid`."""
         return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
 
     @property
     def renew(self) -> str:
-        """Have the session `:uuid` go on for `:lease` seconds, where it has not ended."""
+        """Returns SQL that extends the session `:uuid` to `:lease` seconds from now, unless it has expired."""
         return f"UPDATE {SESSIONS} SET ends = {self.time} + :lease WHERE uuid = :uuid AND ends > {self.time}"
 
     @property
     def there(self) -> str:
-        """A row, where the session `:uuid` has not ended."""
+        """Returns a query that finds a row if the session `:uuid` has not expired."""
         return session_there(self.time)
 
 
 class SessionConnection(LivenessLocks):
-    """LivenessLocks of life of a process, and what it listens of others."""
+    """The session connection of a process to one database: its liveness locks and notifications."""
 
     _of_database: WeakKeyDictionary[Any, SessionConnection] = WeakKeyDictionary()
-    _inherited: list[SessionConnection] = []  # by a child: never closed there, since that would close the parent's
+    _inherited: list[
+        SessionConnection
+    ] = []  # in a child process: never closed there, since that would close the parent's connection
     _finding = threading.Lock()
 
     def __init__(self, connector: Connector, sql: SessionSql) -> None:
@@ -85,22 +87,22 @@ class SessionConnection(LivenessLocks):
         self._connector = connector
         self._sql = sql
         self._connection: Any = None
-        self._process = 0  # the number of its liveness lock
-        self._stays = True  # whether the connection keeps its session at the server
+        self._process = 0  # the number of this process's liveness lock
+        self._stays = True  # False behind a pooler, which may change the server's connection
         self._lost: list[str] = []
-        self._kept: set[str] = set()  # what was let go of while the server might only be read
-        self._expects = False  # whether the server knows that somebody waits
-        self._silenced = False  # whether it may not notify
-        self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
-        self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
-        self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
+        self._kept: set[str] = set()  # sessions that were released while the server accepted no writes
+        self._expects = False  # whether the server has recorded that this process has waiters
+        self._silenced = False  # whether notifications are switched off
+        self._expected_at = 0.0  # the monotonic time at which a waiter was last reported
+        self._asked_at = 0.0  # the monotonic time of the last `expect` at the server
+        self.on_told: Callable[[], None] = lambda: None  # called when a notification arrives with a result
         self._renewed = time.monotonic()
-        self._lapsed: set[str] = set()  # the sessions whose lease ended before it was renewed
+        self._lapsed: set[str] = set()  # the sessions that expired before they were renewed
         self.skew = 0.0
 
     @classmethod
     def of(cls, database: object, store: Connections, sql: SessionSql) -> SessionConnection:
-        """The session of this process with a database."""
+        """Return the session connection of this process for a database."""
         with cls._finding:
             session = cls._of_database.get(database)
             if session is None:
@@ -117,11 +119,13 @@ class SessionConnection(LivenessLocks):
         cls._of_database = WeakKeyDictionary()
 
     def _disown(self) -> None:
-        """In a child: leave the connection to the parent, which seems to live as long as anybody has an end of it."""
+        """Drop the inherited socket in a child process. Else the parent would seem to live as long as the child."""
         with suppress(Exception):  # it was closed already
             descriptor = self._connector.driver.fileno(self._connection)
             nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, descriptor, inheritable=False)  # so that the driver, which closes it, closes no other's
+            os.dup2(
+                nothing, descriptor, inheritable=False
+            )  # the driver will close this number, which must not be another file's
             os.close(nothing)
 
     # the connection
@@ -131,13 +135,13 @@ class SessionConnection(LivenessLocks):
         with self._lock:
             if self.is_open:
                 return
-            self.close()  # this end of it
+            self.close()
             with self._connector.errors():
                 connection = self._connection = self._connector.open()
                 try:
                     self._connector.driver.check(connection)
                     ((number,),) = self._run(self._sql.number)
-                    # A pooler between us and the server greets with a number of its own.
+                    # A pooler between this process and the server reports its own number on connecting.
                     self._stays = number == self._connector.driver.number(connection)
                     asked = time.time()
                     ((there,),) = self._run(f"SELECT {self._sql.time}")
@@ -169,7 +173,7 @@ class SessionConnection(LivenessLocks):
                         self._lost.append(held[-1])
                     held.pop()
             finally:
-                self._lost.extend(held)  # of which it could not be found out
+                self._lost.extend(held)  # not checked, because an error interrupted the loop
 
     @property
     def is_open(self) -> bool:
@@ -177,7 +181,7 @@ class SessionConnection(LivenessLocks):
 
     @property
     def _leased(self) -> bool:
-        """Whether no lease can have ended since they were last renewed."""
+        """Whether the last renewal is so recent that no lease has expired."""
         return time.monotonic() - self._renewed < LEASE
 
     @property
@@ -190,7 +194,7 @@ class SessionConnection(LivenessLocks):
         return self.is_open and self._stays and bool(self._sql.listen) and not self._silenced
 
     def expect(self, somebody: bool) -> bool:
-        """Tell the server whether this process has a waiter. Returns whether it begins to notify now."""
+        """Record at the server whether this process has a waiter. Returns whether notifications begin now."""
         with self._lock:
             now = time.monotonic()
             if somebody:
@@ -211,7 +215,7 @@ class SessionConnection(LivenessLocks):
         return self._connector.driver.fileno(self._connection)
 
     def receive(self) -> bool:
-        """Whether the server has notified since the last call, or the connection is lost."""
+        """Return whether the server has notified since the last call, or the connection is lost."""
         with self._lock:
             if not self.is_open:
                 return True
@@ -229,7 +233,7 @@ class SessionConnection(LivenessLocks):
             return self._ask(sql, values)
 
     def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
-        """Run a statement. One that is interrupted closes the connection, since its answer may be on its way."""
+        """Run a statement. An interrupt closes the connection, since the next statement might read this result."""
         text, names = by_position(sql, "%s")
         connection = self._connection
         try:
@@ -239,7 +243,7 @@ class SessionConnection(LivenessLocks):
         except BaseException as error:
             self._connector.driver.close_if_unfinished(connection, error)
             raise
-        # What came with the answer is read already, and whoever waits for the socket would not see it.
+        # Notifications that came with the result are already read, so the socket does not become readable for them.
         if self._connector.driver.hear(connection):
             self.on_told()
         return rows
@@ -264,7 +268,7 @@ class SessionConnection(LivenessLocks):
         except Exception as error:
             if not self._connector.is_failure(error):
                 raise
-            if self.is_open:  # else it went with the connection
+            if self.is_open:  # else the connection has dropped the lock
                 self._kept.add(uuid)
 
     def _joined(self, uuid: str) -> bool:
@@ -275,7 +279,7 @@ class SessionConnection(LivenessLocks):
             return open_
 
     def _regained(self, uuid: str) -> bool:
-        """Hold a session anew, which was held on a connection that is gone, if others have kept it alive."""
+        """Rejoin a session after its connection was lost. Succeeds if another process has kept it alive."""
         if not self._stays:
             lives = bool(self._run(self._sql.there, uuid=uuid))
         else:
@@ -286,9 +290,9 @@ class SessionConnection(LivenessLocks):
 
     @contextmanager
     def _gate(self, uuid: str) -> Iterator[bool]:
-        """Whether no other process begins to hold this session, or to end it, within the `with`."""
+        """Lock a session within the block, so that no other process joins or closes it. Yields whether that worked."""
         if not self._stays:
-            yield True  # a lock would stay with whatever connection the pooler had at hand
+            yield True  # a lock would belong to any connection of the pooler
             return
         number = UUID(uuid).int % 2**62
         ((free,),) = self._run(self._sql.lock, lock=number)
@@ -299,14 +303,16 @@ class SessionConnection(LivenessLocks):
                 self._run(self._sql.unlock, lock=number)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Those of these sessions that no process holds which lives."""
+        """Return those of these sessions that no live process has."""
         if not uuids:
             return []
         self.open()
         with self._lock:
             for uuid in [*self._kept]:
                 self._unlock_session(uuid)
-        living = {uuid for (uuid,) in self._run(self._sql.living)} | {*self._held}  # no lock keeps its owner out
+        living = {uuid for (uuid,) in self._run(self._sql.living)} | {
+            *self._held
+        }  # a process does not see its own lock
         return [uuid for uuid in uuids if uuid not in living]
 
     def is_held(self, uuid: str) -> bool:
@@ -321,7 +327,7 @@ class SessionConnection(LivenessLocks):
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
-        """Whether no process holds this session; and none begins to within the `with`."""
+        """Yield whether no process has a session. No process can join it within the block."""
         free = False
         try:
             with self._lock:
@@ -342,7 +348,7 @@ class SessionConnection(LivenessLocks):
                     if alone or not open_:
                         yield alone
                         return
-                if uuid not in self.gone([uuid]):  # else its last process let go meanwhile, and found the gate shut
+                if uuid not in self.gone([uuid]):  # else its last process has just released it, so try again
                     yield False
                     return
         finally:
@@ -373,8 +379,8 @@ class SessionConnection(LivenessLocks):
             try:
                 return self._ask(self._sql.apart + sql, values)
             except Exception as error:
-                # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
-                # locks what stands beside a session that it ends, or looks for.
+                # The transaction of this thread may hold the lock, and would wait for itself: MariaDB also locks the
+                # gaps beside the row of a session.
                 if self._connector.driver.classify(error) is not ErrorKind.LOCKED:
                     raise
                 return None
@@ -386,13 +392,13 @@ class SessionConnection(LivenessLocks):
                 self._run(self._sql.tell)
 
     def there(self) -> bool:
-        return True  # nothing is made by connecting
+        return True  # connecting does not create a database on a server
 
 
 class ServerNotifier:
     """Waits until the server reports a commit, or another thread wakes it."""
 
-    unseen = math.inf  # the server notifies when a commit can be seen
+    unseen = math.inf  # the server notifies after a commit is visible
 
     def __init__(self, session: SessionConnection) -> None:
         session.open()
@@ -414,10 +420,10 @@ class ServerNotifier:
         begun = self._session.expect(eagerly)
         self._polled = eagerly and not self._session.listens
         if begun:
-            self._notified = True  # commits before the server knew are not reported
+            self._notified = True  # earlier commits were not reported
             return True
         end, listened = self._session.fileno(), select.poll()
-        if end < 0:  # another thread has found it gone just now
+        if end < 0:  # another thread has just detected that it is lost
             self._lost = True
             return True
         listened.register(self._waker, select.POLLIN)

@@ -1,7 +1,7 @@
-"""Tasks that wait beside the table until a whole job of them is put, in SQL.
+"""SQL of bulk puts: a staging table holds the tasks of a job until one statement puts them all.
 
-A batch is what one attempt of one partition of a job brings. Its number is an id of the table of jobs, in which a row
-with a mark says that a job was put, once. The rows of a batch stand in one range of the stage, in their order.
+A batch is the rows of one attempt of one partition of a job. Its number is an id of the table of jobs. A row with a
+mark in that table shows that a job was put. The rows of a batch are one range of the staging table, in their order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
     from xq.adapters.databases.objects import Object
 
-JOB = "job"  # the table of jobs, by the end of its name
+JOB = "job"  # the suffix of the table of jobs
 PLACES = 2**32  # rows that a batch may have
 MINE = ":first <= s.xq_n AND s.xq_n < :last"  # the rows of one batch
 
 
 class Staging:
-    """Renders it for one queue.
+    """The SQL of one queue's bulk puts.
 
-    Named values: `job`, `batch`, `now`, `age` (seconds), `first` and `last` (places in the stage, the latter is not in
-    the range), `base` (the number before the first key that is made).
+    Named values: `job`, `batch`, `now`, `age` (seconds), `first` (inclusive) and `last` (exclusive) places in the
+    staging table, `base` (the number before the first generated key).
     """
 
     longest = 200  # characters of the name of a job
@@ -38,7 +38,7 @@ class Staging:
         self.options = tuple(sorted(of.machine.options("put")))
         fields = [(field.column, field.type) for field in of.source.fields]
         shape = hashlib.sha256(repr((fields, self.options)).encode()).hexdigest()[:8]
-        self.suffix = f"stage_{shape}"  # a model with other fields has another stage
+        self.suffix = f"stage_{shape}"  # a model with other fields has another staging table
         self.stage, self.jobs = of.side(self.suffix), of.side(JOB)
 
     @property
@@ -52,14 +52,14 @@ class Staging:
 
     @staticmethod
     def option(name: str) -> str:
-        """The column of an option."""
+        """Return the column of an option."""
         return f"xq_{name}"
 
     # batches
 
     @staticmethod
     def first(batch: int) -> int:
-        """The place of the first row of a batch."""
+        """Return the place of the first row of a batch."""
         return batch * PLACES
 
     @property
@@ -68,17 +68,17 @@ class Staging:
 
     @property
     def goes_on(self) -> str:
-        """A row while a batch has not ended; its end waits until this transaction has."""
-        mine = "batch = :batch AND job = :job AND mark IS NULL"  # a number may be given again
+        """Returns a query that finds a row if a batch has not ended, and blocks its end until the transaction ends."""
+        mine = "batch = :batch AND job = :job AND mark IS NULL"  # a number may be reused
         return f"SELECT 1 FROM {self.jobs} WHERE {mine}{self.of.lock}"
 
     def load(self, columns: Iterable[str]) -> str:
-        """Writes rows of the stage: their places, and values for these columns."""
+        """Return the bulk load of the staging table: the places, and values of these columns."""
         return self.of.loading(self.stage, [self.of.quote(column) for column in ("xq_n", *columns)])
 
     @property
     def mark(self) -> str:
-        """Says that a job was put; writes no row when that was said before."""
+        """Returns SQL that marks a job as put. It writes no row if the job was marked before."""
         once = self.of.on_conflict("mark")
         return f"INSERT INTO {self.jobs} (job, mark, since) VALUES (:job, :job, {self.of.now}){once}"
 
@@ -88,12 +88,12 @@ class Staging:
 
     @property
     def over(self) -> str:
-        """The batches of a job, and what others have left behind."""
+        """Returns a query of the batches of a job, and of old batches that other jobs have left."""
         return f"SELECT batch FROM {self.jobs} WHERE mark IS NULL AND (job = :job OR since < {self.of.now} - :age)"
 
     @property
     def end(self) -> tuple[str, str]:
-        """Ends a batch: no more of its rows come, and those that are there are deleted."""
+        """Returns SQL that ends a batch, so that it accepts no more rows, and SQL that deletes its rows."""
         rows = MINE.replace("s.", "")
         return f"DELETE FROM {self.jobs} WHERE batch = :batch", f"DELETE FROM {self.stage} WHERE {rows}"
 
@@ -104,7 +104,7 @@ class Staging:
     # putting
 
     def _rows(self, shape: Shape, alone: Sequence[str]) -> str:
-        """The staged rows of a shape; with `alone`, which of the rows that are equal in these columns each is."""
+        """Return the staged rows of a shape; with `alone`, numbered within the rows that are equal in these columns."""
         given = {self.option(option): option in shape.given for option in self.options}
         keys = dict.fromkeys(self.of.keys, shape.has_key)
         brings = "".join(f" AND s.{name} IS {'NOT ' * there}NULL" for name, there in (given | keys).items())
@@ -115,7 +115,7 @@ class Staging:
         return f"(SELECT s.*, {turn} FROM {rows}) AS s WHERE 1 = 1"
 
     def _free(self, change: Change, guard: Guard | None) -> tuple[list[str], str]:
-        """What each row must be alone in, and the condition that it takes nobody's place."""
+        """Return the columns in which a row must be unique, and the condition that no task has its unique value."""
         of = self.of
         if guard is None:
             return [], ""
@@ -127,7 +127,7 @@ class Staging:
         return [of.exact(value, of.kind(guard.role))], f"({value} IS NULL OR ({free}))"
 
     def put(self, change: Change, columns: Sequence[Field], shape: Shape, guard: Guard | None) -> Statement:
-        """Puts the rows of a shape of one batch, but for those that are in the way of others."""
+        """Return the statement that puts the rows of a shape of one batch, except duplicates of a unique value."""
         of = self.of
         alone, free = self._free(change, guard)
         keys = [field.column for field in of.source.key]
@@ -147,11 +147,11 @@ class Staging:
         )
 
     def in_the_way(self, change: Change, shape: Shape, guard: Guard) -> str:
-        """A value of the role unique that another task holds, or another row, if there is one."""
+        """Return a query of one value of the role unique that another task, or another row, has."""
         alone, free = self._free(change, guard)
         value = f"s.{self.of.roles[guard.role]}"
         return f"SELECT {value} FROM {self._rows(shape, alone)} AND NOT {free} LIMIT 1"
 
     def overfull(self, guard: Guard) -> str:
-        """A row, when more tasks are in the queue than may."""
+        """Return a query that finds a row if the queue has more tasks than its limit."""
         return f"SELECT 1{self.of.absent_rows} WHERE {self.of.counted_in(guard)} > {guard.value}"

@@ -18,7 +18,7 @@ GUARDS = ("limit", "unique", "utube")
 
 
 def parts_of_uuid(text: str) -> list[str]:
-    """The parts of 32 digits that dashes come between; as SQL."""
+    """Return SQL of the parts of 32 digits that the dashes of a UUID separate."""
     parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
     return [f"substr({text}, {start}, {length})" for start, length in parts]
 
@@ -56,18 +56,18 @@ class Terms(ABC):
 
     @abstractmethod
     def moment(self, kind: Kind, seconds: str) -> str:
-        """Seconds since 1970, as a column of this kind holds them."""
+        """Return seconds since 1970 as a value of a column of this kind."""
 
     @abstractmethod
     def seconds(self, kind: Kind, column: str) -> str:
-        """What `moment` made, as seconds since 1970."""
+        """Return a column's value as seconds since 1970: the inverse of `moment`."""
 
     @abstractmethod
     def differ(self, one: str, other: str) -> str:
-        """Whether two values differ, be they NULL; as SQL."""
+        """Return the condition that two values differ; NULL equals NULL."""
 
     def bound(self, kind: Kind) -> str:
-        """Now, to be compared with a column of this kind."""
+        """Return now, for a comparison with a column of this kind."""
         return self.moment(kind, self.now) if kind in TIMES else self.now
 
     @property
@@ -77,44 +77,44 @@ class Terms(ABC):
 
     @abstractmethod
     def told_key(self, parts: Sequence[str]) -> str:
-        """A key as the history tells it, of its parts as they are stored; as SQL."""
+        """Return SQL of a key as the history stores it, from the stored parts."""
 
     # words
 
-    never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
+    never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
     no_limit: int | None  # the `:n` of all rows
-    most_values: int  # that one statement may bring
-    mark: str  # what stands for a value in the SQL of the driver
+    most_values: int  # of one statement
+    mark: str  # the driver's placeholder of a value
     longest_name: int | None = None  # in bytes
-    layout = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
+    layout = "5"  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
-    engine = ""  # what follows the columns of a table that is made
-    absent_rows = ""  # what follows a SELECT of no table that has a condition
-    lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
+    engine = ""  # table options of CREATE TABLE
+    absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
+    lock = ""  # the clause that locks the rows of a SELECT
 
     def not_by_index(self, column: str) -> str:
-        """A column in a condition that the planner shall not look up in an index."""
+        """Return a column in a form for which the planner uses no index."""
         return column
 
     def by_index(self, name: str) -> str:
-        """What follows a table that shall be read by this index, whatever the planner believes of it."""
+        """Return the hint that makes the planner read a table by this index."""
         return ""
 
     def on_conflict(self, key: str, update: str = "") -> str:
-        """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
+        """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
     def whole(self, number: str) -> str:
-        """A number as a whole one that the driver returns as such."""
+        """Return a number cast so that the driver returns an int."""
         return number
 
     def varying(self, length: int) -> str:
-        """The type of text of at most so many characters, in a table of xq's."""
+        """Return the type of text of up to `length` characters in xq's tables."""
         return "TEXT"
 
     def drop(self, kind: str, name: str) -> str:
-        """SQL that drops an object of this queue, if it is there."""
+        """Return SQL that drops an object of this queue if it exists."""
         return f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
 
     @staticmethod
@@ -130,7 +130,7 @@ class Terms(ABC):
         return repr(value)
 
     def in_any_mode(self, text: str) -> str:
-        """A literal to be stored, which no setting of a connection has mean something else."""
+        """Return a literal to store that no setting of the connection changes."""
         return self.literal(text)
 
     @staticmethod
@@ -140,11 +140,11 @@ class Terms(ABC):
     # names
 
     def name(self, suffix: str) -> str:
-        """The name of something that belongs to this queue."""
+        """Return the name of an object of this queue."""
         return beside(self.source.name, suffix, self.longest_name)
 
     def in_schema(self, schema: str) -> Self:
-        """The same, but for the schema in which triggers are told to find the tables."""
+        """Return a copy whose SQL finds the tables in another schema; for triggers."""
         found = copy.copy(self)
         found.source = replace(self.source, schema=schema)
         for name in list(vars(found)):
@@ -153,11 +153,11 @@ class Terms(ABC):
         return found
 
     def of_table(self, name: str) -> Self:
-        """The same for another table, which has the same columns."""
+        """Return a copy for another table with the same columns."""
         return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
 
     def object(self, name: str) -> str:
-        """A name, quoted, in the schema of the table."""
+        """Return a name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
     def side(self, suffix: str) -> str:
@@ -167,11 +167,11 @@ class Terms(ABC):
     # values of columns
 
     def exact(self, column: str, kind: Kind = "text") -> str:
-        """A column, compared as it is, whatever collation it has; an index on it does not help then."""
+        """Return a column for an exact comparison in any collation. It cannot use an index."""
         return column
 
     def holds(self, column: str, test: str, kind: Kind = "text") -> str:
-        """A test of a column, exact, which an index on it may answer."""
+        """Return an exact test of a column that can use an index."""
         return f"{column} {test}"
 
     def is_state(self, state: str, column: str = "") -> str:
@@ -182,7 +182,7 @@ class Terms(ABC):
         return self.holds(column or self.roles["status"], f"IN ({words})", self.kind("status"))
 
     def letter(self, column: str) -> str:
-        """The letter of a stored status; X for one that is not the queue's."""
+        """Return SQL of the letter of a stored status; X for a foreign one."""
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
         return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
 
@@ -190,7 +190,7 @@ class Terms(ABC):
         return self.source.roles[role].kind
 
     def state(self, row: Row) -> str | None:
-        """The letter of a row that a statement returned; None when the row is not the queue's."""
+        """Return the letter of a returned row; None if its status is foreign."""
         status = self.source.fields.index(self.source.roles["status"])
         return self.letters.get(row[status])
 
@@ -198,12 +198,12 @@ class Terms(ABC):
 
     @property
     def owners(self) -> str:
-        """The table of owners beside that of the application, where no role holds them."""
+        """Returns the side table of tokens, which a queue without the role owner has."""
         return self.side("owner")
 
     @property
     def owner(self) -> str:
-        """Whoever holds the row: the role, or what the side table says."""
+        """Returns SQL of the token of a row: the role owner, or the token in the side table."""
         return self.roles.get("owner", self._owner_beside)
 
     @property
@@ -211,11 +211,11 @@ class Terms(ABC):
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
 
     def same_key(self, alias: str, version: str) -> str:
-        """That a row of a table beside, which has this alias ('': none), is of this version of a row."""
+        """Return the condition that a row of a side table (alias, '' if none) has the key of this version of a row."""
         return self._same(alias, self.keys, version)
 
     def same_wait(self, alias: str, version: str) -> str:
-        """That somebody waits for the end of the task of this row."""
+        """Return the condition that a row of the waits has the key of this version of a row."""
         return self._same(alias, self._parts(), version)
 
     def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
@@ -223,7 +223,7 @@ class Terms(ABC):
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
     def by_key(self, of: str = "", row: str = "") -> str:
-        """The row of the key, of a table that has this alias where there are several; `row` ends its values' names."""
+        """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
         return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
@@ -232,11 +232,11 @@ class Terms(ABC):
         return self.holds(self.roles["tube"], "= :tube")
 
     def keys_there(self, of: str = "") -> str:
-        """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
+        """Return the start of a condition that excludes NULL keys, if the database allows them; `of` as in `by_key`."""
         return ""
 
     def holding(self, guard: Guard) -> list[str]:
-        """The states of a guard that this queue has."""
+        """Return the states of a guard that this queue has."""
         return [state for state in self.machine.states if state in guard.states]
 
     @property

@@ -1,4 +1,4 @@
-"""When the next timer of a queue passes."""
+"""SQL of the time at which the next timer of a queue passes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xq.adapters.databases.rows import Rows
 
 
 class Timers(Rows, History):
-    """The times at which tasks fall due, and rows of the history are to be pruned."""
+    """The times at which tasks are due, and at which the history is to be pruned."""
 
     def _first_due(self, alias: str = "") -> list[str]:
-        """Queries for the time at which the first task falls due by each timer: one row, or none."""
+        """Return queries of the earliest time of each timer: one row, or none."""
         return [
             f"SELECT {self.seconds(self.kind(row.due), self.roles[row.due])}{alias} "
             f"FROM {self.table_in_schema}{self.by_index(self.name(row.due))} "
@@ -26,10 +26,10 @@ class Timers(Rows, History):
         ]
 
     def _due_beside(self) -> list[str]:
-        """Queries for the times at which something else falls due, as `at`."""
+        """Return queries of the times of other duties, as `at`."""
         times = []
         if self.history_kept < math.inf:
-            # Rows of the history pass one by one: a tenth later many go at once.
+            # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
             history = self.side("history")
             oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
@@ -40,17 +40,17 @@ class Timers(Rows, History):
 
     @cached_property
     def next_due(self) -> str:
-        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never.
+        """Returns a query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
 
-        Nothing where nothing ever does.
+        Returns "" if the queue has no timers.
         """
         times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in self._first_due()), *self._due_beside()])
         return f"SELECT MIN(at) - {self.now} FROM ({times}) AS times" if times else ""
 
     def next_due_of(self, queues: Sequence[Self]) -> str:
-        """In how many seconds something falls due in each of several queues, after its place among them.
+        """Return a query of (index of the queue, seconds until a duty) for several queues.
 
-        Any number of rows for each, or none. By the clock of the database: no named value stands there.
+        Each queue has any number of rows. It uses the clock of the database, and no named values.
         """
         now = filled(self.now, now="NULL")
         times = [

@@ -1,4 +1,4 @@
-"""Callers that wait for the end of a task."""
+"""SQL of the callers that wait for the end of a task."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from xq.core.machine import TAKEN
 
 
 class Waits(Terms):
-    """Each waiter is a row, in which triggers write how the task ended."""
+    """Each waiter is a row of the table of waits. Triggers write to it how the task ended."""
 
     @property
     def begin_wait(self) -> str:
-        """Wait for the end of the task of a key."""
+        """Returns SQL that begins to wait for the end of the task of a key."""
         columns, values = ", ".join(self._parts()), ", ".join(f":{part}" for part in self._parts())
         return (
             f"INSERT INTO {self.waits} ({columns}, waiter, session, since) "
@@ -20,23 +20,23 @@ class Waits(Terms):
 
     @property
     def end_wait(self) -> str:
-        """Wait no longer: event and target, if the task has ended."""
+        """Returns SQL that ends a wait, and returns event and target (NULL if the task has not ended)."""
         same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
         return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter RETURNING event, target"
 
     @property
     def ends(self) -> str:
-        """How tasks ended for those who have not yet heard: waiter, event, target."""
+        """Returns a query of the waiters whose task has ended: waiter, event, target."""
         return f"SELECT waiter, event, target FROM {self.waits} WHERE event IS NOT NULL"
 
     @property
     def waiting(self) -> str:
-        """The keys of the tasks that are waited for, by which session, and since when."""
+        """Returns a query of the waits: key, session, time of the start."""
         return f"SELECT {', '.join(self._parts())}, session, since FROM {self.waits} WHERE event IS NULL ORDER BY since"
 
     @property
     def taken_and_awaited(self) -> str:
-        """Who of a session waits for the ends of tasks that are taken, and the rows of these."""
+        """Returns a query of a session's waiters for taken tasks: waiter, row of the task."""
         columns = ", ".join(f"t.{self.quote(field.column)}" for field in self.source.fields)
         joined = f"{self.waits} AS w JOIN {self.table_in_schema} AS t ON {self.same_wait('w', 't')}"
         taken = self.is_state(TAKEN, f"t.{self.roles['status']}")

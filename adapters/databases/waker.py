@@ -1,4 +1,4 @@
-"""A thread that waits for descriptors is woken by one more: its waker."""
+"""A waker: a descriptor by which any thread wakes a thread that waits for descriptors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import suppress
 
 
 class Waker:
-    """Any thread may wake by it, also when it is closed already."""
+    """A thread's wake-up pipe. Any thread may call `wake`, also after `close`."""
 
     def __init__(self) -> None:
-        # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
-        # call would be written into it.
+        # Sockets, since sending to a closed one raises. The number of a closed pipe may belong to another file, and a
+        # late `wake` would write to that file.
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable once `wake` was called, until `clear`."""
+        """Return the descriptor, which is readable after `wake` until `clear`."""
         return self._reader.fileno()
 
     def wake(self) -> None:

@@ -19,7 +19,7 @@ M = TypeVar("M", bound=pw.Model)
 
 
 class PeeweeStore(PeeweeModel[M], PeeweeConnections):
-    """A Peewee model on its database, as a `xq.core.ports.Store`."""
+    """A Peewee model and its database. Implements `xq.core.ports.Store`."""
 
     def __init__(self, model: type[M]) -> None:
         PeeweeModel.__init__(self, model)
@@ -38,17 +38,17 @@ def upgrade(
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
 ) -> Queue[T]:
-    """Give a model the power of a queue. Touches no database: it may stand at import time.
+    """Make a model a queue, and return the queue. It does not connect to a database, so call it at import time.
 
-    `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
-    which others. A model that inherits from `xq.Task` has fields for them: `fields` is for those that you map yourself.
-    `features` maps the names of features to their values. `statuses` maps the letters of the states
-    to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
-    `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
-    `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
+    `fields` maps roles to fields of the model (the field or its name). The role status is required; features require
+    others. A model that inherits from `xq.Task` has a field for each role, and `fields` replaces some of them.
+    `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
+    the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
+    each task, in `workers` threads (see `Queue.worker`). `methods` adds the queue's methods to the model; a sequence
+    names those to add. `clock` is the clock of a test.
 
-    The model's only_save_dirty is set, so that save() writes what the application changed and never moves a task
-    back. Raises ConfigurationError, which says what does not fit.
+    It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
+    the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.
     """
     store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
     return build(
@@ -75,9 +75,10 @@ def queue(
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
-    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
+    """Upgrade a model by a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
 
-    Above a model that inherits from `xq.Task`: `@xq.queue(features={"keep": True})`.
+    For a model that inherits from `xq.Task`: `@xq.queue(features={"keep": True})`. The arguments and errors are those
+    of `upgrade`. Returns the decorator, which returns the model.
     """
     options = {
         "statuses": statuses,

@@ -1,4 +1,4 @@
-"""The connections of a Peewee database: one for each thread, their transactions, and where the database is."""
+"""The connections of a Peewee database (one for each thread), their transactions, and the database's address."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
 from xq.sessions.liveness import held_by
 
-# What psycopg's connect() takes and no other program understands.
+# Parameters of psycopg's connect() that libpq, and so other programs, do not know.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
-# the dialect -> how a database comes to have connections of the driver that xq speaks through
+# By dialect: how to make Peewee use the driver that xq supports.
 ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True"}
 
 ENGINES: Mapping[str, type[pw.Database]] = {
@@ -32,7 +32,7 @@ ENGINES: Mapping[str, type[pw.Database]] = {
 
 
 class _Watched:
-    """Before a class of Peewee's: leaves no connection behind on which a statement of that was interrupted."""
+    """A mixin for Peewee's transactions and savepoints: it closes a connection whose statement was interrupted."""
 
     db: Any
 
@@ -59,10 +59,10 @@ class _Watched:
 
 
 class _Transaction(_Watched, pw._transaction):
-    """As Peewee's own, but the error that ended it is what is raised.
+    """Peewee's transaction, but it always raises the error that ended it, not the error of a failed rollback.
 
-    When a file cannot be written, SQLite rolls back by itself, and refuses to do so again; a connection that is gone
-    has rolled back as well.
+    When SQLite cannot write the file, it rolls back by itself, and a second rollback fails. A lost connection has
+    rolled back as well.
     """
 
     def __init__(self, database: pw.Database, driver: Driver) -> None:
@@ -74,7 +74,7 @@ class _Transaction(_Watched, pw._transaction):
         return self
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        self.db.pop_transaction()  # below it may be a `manual_commit`, in which the application has begun nothing
+        self.db.pop_transaction()  # below may be a `manual_commit` in which the application has begun no transaction
         if exc_type:
             self.rollback(False)
             return
@@ -94,20 +94,20 @@ class _Transaction(_Watched, pw._transaction):
             if not self._driver.is_broken(connection):
                 raise
         if self._driver.in_transaction(connection):
-            self._driver.hear(connection)  # that it is gone: else it would seem to be in the transaction until used
+            self._driver.hear(connection)  # detects that it is lost; else it would still count as in the transaction
         self.db._clear_commit_callbacks()
 
 
 class _Savepoint(_Watched, pw._savepoint):
-    """As Peewee's own, but the error that ended it is what is raised.
+    """Peewee's savepoint, but it always raises the error that ended it, not the error of a failed rollback.
 
-    MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
+    After a deadlock MariaDB rolls back the whole transaction with its savepoints; a rollback to one of them fails.
     """
 
     def commit(self, begin: bool = True) -> None:
         try:
             super().commit(begin)
-        except BaseException:  # Peewee goes back for an Exception only
+        except BaseException:  # Peewee rolls back for an Exception only
             self.rollback(begin=False)
             raise
 
@@ -117,19 +117,22 @@ class _Savepoint(_Watched, pw._savepoint):
 
 
 class _Local(threading.local, Waiting):
-    """What a store keeps of each thread."""
+    """The state that a store keeps for each thread."""
 
     connection: Connection | None = None
-    lost: bool = False  # whether xq has closed a connection that was gone, and has no other yet
+    lost: bool = False  # whether xq has closed a lost connection and not opened another yet
 
 
 def _is_manual(transaction: object) -> bool:
-    """Whether the application begins and ends by itself what there may be of a transaction."""
+    """Return whether the application begins and ends its transactions itself: none of Peewee's, or manual_commit."""
     return transaction is None or isinstance(transaction, pw._manual)
 
 
 def _settle_at_the_end(database: Any, local: _Local) -> None:
-    """Have Peewee's own commit() and rollback(), which notify no one, make the calls that wait in this thread."""
+    """Patch `commit` and `rollback` of a database so that they run the pending calls of this thread.
+
+    Peewee has no hook for them.
+    """
     waiting: WeakSet[_Local] | None = vars(database).get("_xq_waiting")
     if waiting is not None:
         waiting.add(local)
@@ -150,9 +153,9 @@ def _settle_at_the_end(database: Any, local: _Local) -> None:
 
 
 class PeeweeConnections(OrmConnections):
-    """The connections of a Peewee model's database, as `xq.core.ports.Connections`.
+    """The connections of a Peewee model's database. Implements `xq.core.ports.Connections`.
 
-    The database is looked up at each call, so a DatabaseProxy may be initialised later and `bind()` works.
+    Each call looks the database up, so the application may initialize a DatabaseProxy later, or call `bind()`.
     """
 
     database_error = pw.PeeweeException
@@ -223,9 +226,9 @@ class PeeweeConnections(OrmConnections):
         return _of_the_driver(error)
 
     def _checked(self) -> Connection:
-        """Return the connection of this thread.
+        """Return the connection of this thread, opened if necessary.
 
-        Raises InterfaceError where the application must open it, ConfigurationError where xq does not know its driver.
+        Raises InterfaceError if it is closed and autoconnect is off, and ConfigurationError for an unsupported driver.
         """
         local, database, driver = self._local, self._known_database, self.driver
         if database.is_closed() and not (database.autoconnect or local.lost):
@@ -242,15 +245,17 @@ class PeeweeConnections(OrmConnections):
         return connection
 
     def _connection(self) -> Connection:
-        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        """Return the connection of this thread. Replaces a lost one unless Peewee has a transaction open on it."""
         database, driver = self._known_database, self.driver
         state: Any = database._state  # type: ignore[attr-defined]
-        contexts = state.ctx  # which the application has entered, and which Peewee forgets with a connection
+        contexts = (
+            state.ctx
+        )  # the contexts that the application has entered; Peewee clears them when it closes a connection
         try:
             connection = self._checked()
             if database.in_transaction() or driver.transaction(connection.raw) is not None:
                 return connection
-            with suppress(Exception):  # pymysql's "Already closed": Peewee forgets it all the same
+            with suppress(Exception):  # pymysql raises "Already closed"; Peewee drops the connection all the same
                 database.close()
             self._local.lost = True
             return self._checked()
@@ -277,7 +282,7 @@ class PeeweeConnections(OrmConnections):
             _Transaction(database, self.driver).rollback(begin=False)
 
     def in_transaction(self) -> bool:
-        # The driver knows of those as well that were begun by a plain BEGIN.
+        # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
         return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
     @property
@@ -305,14 +310,14 @@ class PeeweeConnections(OrmConnections):
         self.connect()
         database: Any = self._known_database
         if isinstance(database, pool.PooledDatabase):
-            # A pool's close_all() and close_stale() close the connections of other threads, too. libpq frees one at
-            # once: a thread in the middle of a statement would then read what the server sends to the next connection.
+            # A pool's close_all() and close_stale() also close the connections of other threads. libpq frees the
+            # socket at once, so a thread within a statement might read the data of the next connection.
             with database._pool_lock:
                 database._in_use.pop(database.conn_key(database.connection()), None)
                 database._pool_available.notify()
 
     def disconnect(self) -> None:
-        if not self.has_threads:  # it is the others' as well, and with it an in-memory database would go
+        if not self.has_threads:  # the threads share it, and an in-memory database ends with it
             return
         database: Any = self._known_database
         connection, pooled = self.in_use, isinstance(database, pool.PooledDatabase)
@@ -323,7 +328,7 @@ class PeeweeConnections(OrmConnections):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        if not self.has_threads:  # what is open there may be another thread's
+        if not self.has_threads:  # another thread may have opened the transaction
             yield
             return
         try:
@@ -362,7 +367,7 @@ class PeeweeConnections(OrmConnections):
         kind, database = ENGINES[self.engine], ref(self._known_database)
 
         def connect() -> Any:
-            # Of the class below a pool, whose connections are to be given back.
+            # The class below the pool: the pool would count the connection as one of its own.
             return kind._connect(database())  # type: ignore[attr-defined]
 
         def errors() -> Any:
@@ -392,6 +397,6 @@ class PeeweeConnections(OrmConnections):
 
 
 def _of_the_driver(error: BaseException) -> BaseException:
-    """What the driver raised, where Peewee has put its own error around it, be it twice."""
+    """Return the driver's error if Peewee has wrapped it in its own, once or twice, else `error`."""
     inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
     return _of_the_driver(inner) if isinstance(inner, BaseException) else error

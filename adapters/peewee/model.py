@@ -36,8 +36,8 @@ KINDS: dict[str, Kind] = {
     **{f"BIGINT GENERATED {when} AS IDENTITY": "bigauto" for when in ("BY DEFAULT", "ALWAYS")},
 }
 
-# What a driver returns for these is what the application sees, and what is of this very type it takes as it is; the
-# fields' own conversion would copy it.
+# The driver's values of these fields need no conversion when read, nor do values of exactly this type when written.
+# The fields' own conversion would copy them.
 NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.AutoField: int,
     pw.BigAutoField: int,
@@ -51,12 +51,12 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-# The drivers take these as they are.
+# The drivers accept values of these types.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class PeeweeModel(OrmModel[M]):
-    """A Peewee model, as `xq.core.ports.TaskModel`."""
+    """A Peewee model. Implements `xq.core.ports.TaskModel`."""
 
     base = "xq.Task"
     needed: Mapping[str, str] = {
@@ -98,7 +98,7 @@ class PeeweeModel(OrmModel[M]):
         return made
 
     def _make_hydration(self) -> None:
-        """Have `hydrate` make plain instances as Peewee would, without a call for each of them."""
+        """Replace `hydrate` by a generated function: it makes plain instances as Peewee does, but faster."""
         make = hydrator(self.model, self._names, MARK)
         self.hydrate = make if not self._readers else lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
 
@@ -108,7 +108,7 @@ class PeeweeModel(OrmModel[M]):
         data: Mapping[str, Any] = task.__data__
         if not task.__rel__:
             return data
-        # What was saved after it was assigned has a key by now.
+        # A related instance that was saved after its assignment has a key now, which __data__ lacks.
         others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
         return {**data, **others} if others else data
 
@@ -136,7 +136,7 @@ class PeeweeModel(OrmModel[M]):
         return "an attribute of Peewee's Model" if hasattr(pw.Model, name) else None
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
-        # save() of an instance read earlier must not write back a status that the queue has moved on.
+        # save() of an instance that was read earlier must not overwrite a status that the queue has changed since.
         self.model._meta.only_save_dirty = True
         schema: Any = self.model._schema  # type: ignore[attr-defined]
         drop_all = schema.drop_all
@@ -152,7 +152,7 @@ class PeeweeModel(OrmModel[M]):
         def create(cls: Any, /, *args: Any, **options: Any) -> None:
             if cls is model:
                 creating(lambda: create_table(cls, *args, **options))
-            else:  # one that inherits from it, and is no queue
+            else:  # a model that inherits from this one and is no queue
                 create_table(cls, *args, **options)
 
         model.create_table = classmethod(create)
@@ -167,11 +167,11 @@ FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
 
 
 class PeeweeReader:
-    """A model of a table beside that of another model, as a `xq.core.ports.Reader`."""
+    """A model of one of xq's tables, in the database of another model. Implements `xq.core.ports.Reader`."""
 
     def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Metadata(pw.Metadata):
-            """Its database is that of the other model, which may be bound, or bound anew, later."""
+            """Returns the current database of the other model, which the application may bind later."""
 
             @property
             def database(self) -> Any:
@@ -194,7 +194,7 @@ class PeeweeReader:
 
 
 def _field(field: pw.Field[Any]) -> Field:
-    # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
+    # A TimestampField stores integer ticks, not a time, although its type is an integer type.
     declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
     held: Any = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
@@ -232,7 +232,7 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
                 "give the database mariadb=True, as in MySQLDatabase(.., mariadb=True)"
             )
         if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
-            # Some drivers make SQL of these that fits what stands around it.
+            # Some drivers would expand a collection into SQL that is valid in its place.
             raise BadType(f"{field.name!r} holds one value, not {shown(value)}")
         return _plain(converted)
 
@@ -240,15 +240,15 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What the driver is given: some fields wrap their value for Peewee's own query builder."""
+    """Return the driver's value of a converted one: some fields wrap it for Peewee's query builder."""
     if isinstance(value, pw.Value):
         return value.value
-    if type(value).__name__ == "Binary":  # what psycopg would have around bytes, and takes without
+    if type(value).__name__ == "Binary":  # psycopg's wrapper of bytes, which it does not need
         return value.obj
     if isinstance(value, (pw.Model, type)):
         raise BadType(f"{shown(value)} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:
-        # SQLite's json(text) leaves the white space out, and so compares equal to what Peewee writes.
+        # SQLite's json(text) removes white space; without it the value equals the value that Peewee writes.
         return json.dumps(json.loads(value.arguments[0]), separators=(",", ":"))
     if isinstance(value, pw.Node):
         raise BadValue(f"xq writes plain values, not the SQL expression {shown(value)}")

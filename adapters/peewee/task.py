@@ -1,4 +1,4 @@
-"""The model of Peewee's with a field for every role: `xq.Task`."""
+"""A Peewee model with a field for every role: `xq.Task`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Task(pw.Model):
-    """A model with a field for every role: `upgrade` needs no `fields=` for the models that inherit from it.
+    """A base model with a field for every role: `upgrade` needs no `fields=` for models that inherit from it.
 
     It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
     fields before its own ones. A field of the same name replaces one of these. (A task of a tube is `xq.tubes.Task`.)
@@ -32,7 +32,7 @@ class Task(pw.Model):
     ttr = pw.DoubleField(null=True)
     error = pw.TextField(null=True)
 
-    if TYPE_CHECKING:  # what `upgrade` puts on the model
+    if TYPE_CHECKING:  # attributes that `upgrade` adds
         xq: ClassVar[Queue[Any]]
         put: ClassVar[Any]
         take: ClassVar[Any]

@@ -1,4 +1,4 @@
-"""Move the tasks that a caller names: ack, release, bury, dig, kill, touch ... one task, several, or all."""
+"""Move tasks that the caller names: ack, release, bury, dig, kill, touch ... one task, several, or all."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from xq.sessions import session as sessions_of
 
 T = TypeVar("T")
 
-Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # for all of several tasks, or one for each
+Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
 
-STAYS: Final = {"bury": "B"}  # event -> the state in which it finds nothing to do, but for an update
-WRITTEN = 50  # tasks, each with fields of its own, that one statement writes: it looks each up among so many
-TRIES = 20  # how often a task that others keep moving is tried again
+STAYS: Final = {"bury": "B"}  # event -> the state in which the event only writes the update
+WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
+TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
 class Asked(NamedTuple):
-    """What a caller asks for, checked: an event, its options, the fields to write, the state if the caller names it."""
+    """A checked call: its event, options, fields to write, and target state if the caller names one."""
 
     event: str
     seconds: Seconds = NONE
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Finish(Generic[T]):
-    """The transitions of named tasks of one queue."""
+    """Move named tasks of one queue."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
         self.database = steps.database
@@ -73,9 +73,10 @@ class Finish(Generic[T]):
         to: str | None = None,
         sets_error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says, or leave it where it stays.
+        """Move one task by `event` and return it. The state of the task selects the transition.
 
-        With `sets_error`, `update` may set the role error, too.
+        `bury` returns a buried task unchanged. With `sets_error`, `update` may also set the role error.
+        Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         asked = self._asked(event, options, update, to, sets_error)
         parts, token = self.tasks.identify(key)
@@ -91,7 +92,7 @@ class Finish(Generic[T]):
             binding = self.database.binding or self.database.open()
             if transition.target == TAKEN and transition.enters:
                 moved = self._taken(binding, asked, transition, parts, token)
-            elif self.store.may_fail_to_read:  # a row that cannot be read is not moved
+            elif self.store.may_fail_to_read:  # reading the row back may raise: then undo the move
                 again = partial(self._read, binding, asked, transition, parts, token)
                 moved = self.database.unit(again, transaction=True)
             else:
@@ -121,7 +122,7 @@ class Finish(Generic[T]):
     def _taken(
         self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
     ) -> list[T]:
-        """Take one task that the caller names, by an event of a feature."""
+        """Take one named task, by an event that a feature adds."""
         session = binding.sessions.to_take()
         taken_by = self.database.token(binding, session)
         try:
@@ -135,15 +136,15 @@ class Finish(Generic[T]):
             raise
 
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
-        """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
+        """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
         asked, connection = Asked("", fields=fields), self.database.begin()
         if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
-            self._find(Asked("ack", fields=fields), parts, token)  # whoever may write is whoever may ack
+            self._find(Asked("ack", fields=fields), parts, token)  # raises what an ack would raise
 
     def is_in_hand(self, task: Held) -> bool:
-        """Whether a task is still in that take. Raises NotFound."""
+        """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
         row, state = self.look(task.parts)
         owner = row[-1] or ""
         mine = owner.startswith(self.database.session.prefix) if task.mark is None else owner == task.mark
@@ -161,7 +162,10 @@ class Finish(Generic[T]):
         return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets_error), to)
 
     def _only_source(self, asked: Asked) -> str | None:
-        """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
+        """Return the state that the event leaves if there is only one, else None: then the task must be looked up.
+
+        Raises if the options fit none of the states.
+        """
         sources = self.machine.sources(asked.event)
         if len(sources) == 1:
             return sources[0]
@@ -172,11 +176,11 @@ class Finish(Generic[T]):
                 return None
             except Error as error:
                 refused.append(error)
-        raise refused[0]  # no state takes these options
+        raise refused[0]  # the options fit none of the states
 
     @staticmethod
     def _stays(state: str, asked: Asked) -> bool:
-        """Whether a task in this state is left as it is, since it is where the event leads."""
+        """Return whether the task is already in the state that the event leads to, with nothing to write."""
         return not asked.fields and STAYS.get(asked.event) == state
 
     def _move(
@@ -189,13 +193,13 @@ class Finish(Generic[T]):
         token: str | None,
         which: dict[str, Any],
     ) -> list[Row]:
-        """Move the tasks that a key, or a list of keys, names, if they are in this state and this caller owns them."""
+        """Move the tasks of a key or a list of keys, if they are in the source state and pass the fence."""
         event, seconds, fields, _ = asked
         fence: Fence = ""
         if transition.fenced:
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
-            # The token of another session opens nothing here, whoever carries the object.
+            # A token of another session must match no row: "" matches none.
             which["session"], which["mark"] = prefix, token if token and token.startswith(prefix) else ""
         name = event, way, fence, transition.source, transition.target, transition.given, *seconds, None, *fields
         step = binding.steps.get(name)
@@ -212,13 +216,13 @@ class Finish(Generic[T]):
         return self.database.perform(step, connection, which)
 
     def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
-        """The state of a task that a call moves. Raises NotFound, WrongState and NotOwner, in this order.
+        """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
 
-        SessionLost comes before all of them: what became of a task since then is not this caller's.
+        SessionLost comes first: other sessions may have moved the task since the session was lost.
         """
         if asked.event in self._fenced:
             self._check_not_lost(asked, parts, token)
-        # What the application's transaction saw before is not what a move meets.
+        # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
         afresh = self.database.dialect.afresh if self.store.in_transaction() else ""
         row, state = self.look(parts, afresh)
         sources = self.machine.sources(asked.event)
@@ -240,7 +244,7 @@ class Finish(Generic[T]):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
-        """A task's row, followed by its owner, and its state. Raises NotFound."""
+        """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
         rows = self.database.execute(self.database.dialect.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
@@ -259,9 +263,10 @@ class Finish(Generic[T]):
         update: Update = None,
         error: str | Sequence[str | None] | None = None,
     ) -> list[T]:
-        """Move all of the tasks or none: those in one state and one hand with one statement.
+        """Move all of the tasks or none, and return them in order. One statement moves those of one state and token.
 
-        `update` and `error`, of which the latter goes into the role error, are for all, or a list with one for each.
+        `update` holds fields to write, `error` the text for the role error. Each is one value for all tasks, or a
+        list with one per task. Raises BadType, BadValue, FeatureOff and the errors of `one`.
         """
         if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
             raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
@@ -275,7 +280,7 @@ class Finish(Generic[T]):
 
         def move() -> list[T]:
             moved: dict[Any, Row] = {}
-            self._write_many(written)  # what is then not this caller's to move is undone with all else
+            self._write_many(written)  # without a fence: if the caller may not move a task, all is rolled back
             only = self._only_source(asked)
             if only:
                 self.tasks.choose(only, asked.event, asked.seconds, asked.to)
@@ -299,7 +304,7 @@ class Finish(Generic[T]):
     def _written(
         self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object
     ) -> list[tuple[Parts, dict[str, Any]]]:
-        """The fields that are written into each task, which has some of its own."""
+        """Return the keys of the tasks that have fields of their own to write, each with these fields."""
         own = self._with_errors(self._one_for_each("update", update, len(identified)), error)
         return [
             (parts, fields)
@@ -309,7 +314,7 @@ class Finish(Generic[T]):
 
     @staticmethod
     def _one_for_each(name: str, given: object, n: int) -> list[Any]:
-        """What is given for all, as a list with one for each. Raises BadType and BadValue."""
+        """Return a list with one item per task; a single value is repeated. Raises BadType and BadValue."""
         if given is None or isinstance(given, (str, Mapping)):
             return [given] * n
         if not isinstance(given, Sequence):
@@ -319,7 +324,7 @@ class Finish(Generic[T]):
         return list(given)
 
     def _with_errors(self, updates: list[Any], error: object) -> list[Any]:
-        """Updates, which also say what is wrong with their tasks, where that is given."""
+        """Return the updates, with the errors added in the role error. Raises FeatureOff, BadType and BadValue."""
         if error is None:
             return updates
         role = self.tasks.table.roles.get("error")
@@ -332,7 +337,7 @@ class Finish(Generic[T]):
         return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
 
     def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
-        """Write fields of the application's: for each task its own, whosever it is."""
+        """Write to each task its own application fields, without a fence."""
         by_names: dict[tuple[str, ...], list[tuple[Parts, dict[str, Any]]]] = {}
         for one in written:
             by_names.setdefault(tuple(one[1]), []).append(one)
@@ -349,7 +354,7 @@ class Finish(Generic[T]):
                 self.database.change(binding, statement, values)
 
     def _batch(self, asked: Asked, state: str, token: str | None, keys: list[Parts]) -> dict[Any, Row]:
-        """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
+        """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
         connection, binding = self.database.begin(), self.database.open()
         keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
@@ -366,9 +371,10 @@ class Finish(Generic[T]):
         return moved
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
-        """Move every task in these states, whoever owns it, by its own event or as another. Returns how many.
+        """Move every task in these states by `event`, without a fence, and return their number.
 
-        Those that are deleted as one step, which finds a task wherever another process moves it meanwhile.
+        The event is counted and recorded as `as_event` if that is given. One statement deletes the tasks of all
+        states, so it finds a task that another process moves from one of them to another meanwhile.
         """
         chosen = [self.tasks.choose(state, event, NONE) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
@@ -381,14 +387,14 @@ class Finish(Generic[T]):
         return self.database.unit(move, transaction=True)
 
     def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
-        """Move every task in the states from which these lead, which do the same."""
+        """Move every task in the source states of these transitions, which have the same effect."""
         connection, binding = self.database.begin(), self.database.open()
         more = tuple(other.source for other in alike)
         if self.database.observers.anybody:
             step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
             return len(self.database.perform(step, connection, self.database.values()))
         if more and self.steps.counts_apart(event, transition, *alike):
-            # How many leave each state must be known, so one after the other: each task stays where it is.
+            # The tasks are counted by state: lock them all, then move one state after the other.
             self.database.execute(binding.dialect.hold_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
@@ -397,9 +403,9 @@ class Finish(Generic[T]):
         return moved
 
     def give_back(self, session: str, event: str) -> None:
-        """Release what a session that has ended still holds, as the event `event`: all, or it raises."""
+        """Release all tasks of an ended session, recorded as `event`. Raises if the database rejects one."""
         self.batches.give_back(*sessions_of.tokens_of(session), event)
 
     def give_back_what_goes(self, session: str, event: str) -> None:
-        """The same, but for what the database does not let go."""
+        """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""
         self.batches.give_back_what_goes(*sessions_of.tokens_of(session), event, "session")

@@ -1,4 +1,4 @@
-"""Reading the history of a queue: the table of its transitions."""
+"""Read the history of a queue: the table of its transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xq.engine.unit import Database
 
 
 class History:
-    """What happened to the tasks of one queue, where the feature keeps it."""
+    """The history of one queue, which the feature history keeps."""
 
     def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
         self.database = database
@@ -22,7 +22,7 @@ class History:
 
     @property
     def reader(self) -> Reader:
-        """What reads the table on the database that the model has now, or on any while it has none.
+        """Returns the reader of the history table, with the names of the model's current database if it has one.
 
         Raises FeatureOff.
         """
@@ -38,12 +38,15 @@ class History:
         return self._readers[name]
 
     def check(self, what: str = "history") -> None:
-        """Raise FeatureOff where a history is read, and none is kept."""
+        """Raise FeatureOff if `what` is the history and the queue keeps none."""
         if what == "history" and self.machine.settings.history is None:
             self.tasks.refuse_event("history")
 
     def read(self, key: object, since: float | date | None, until: float | date | None) -> list[Any]:
-        """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""
+        """Return the transitions of a task (`key` None: of all tasks) between two moments, in order.
+
+        A moment is in seconds since 1970, a datetime or a date. Raises FeatureOff, BadType and BadValue.
+        """
         instance = self.reader.instance
         values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
         moments = {"since": since, "until": until}

@@ -16,8 +16,8 @@ from xq.engine.steps import Steps
 
 T = TypeVar("T")
 
-BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
-TRIES = 20  # how often a key that is taken is made anew
+BATCH = 200  # tasks per INSERT: preparing a longer one costs more than it saves
+TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 NONE: Final[Mapping[str, Any]] = {}
 
 
@@ -31,12 +31,15 @@ class Inserts(Generic[T]):
         self.machine = steps.machine
         self.name = self.database.store.name
         self._unique = self.machine.guard("unique")
-        # Else the database makes those that are missing.
+        # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self._usual: Transition | None = None  # the transition of a put without options
 
     def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
-        """Put all of the tasks or none, and return them in the same order."""
+        """Put all of the tasks or none, and return them in the same order.
+
+        Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
+        """
         words, seconds, transition = NONE, NONE, self._usual
         if options or transition is None or self.machine.choices:
             options = dict(options)
@@ -48,7 +51,7 @@ class Inserts(Generic[T]):
         brought = [self.tasks.new(tasks[0])] if len(tasks) == 1 else [self.tasks.new(task) for task in tasks]
         for new in brought if seconds else ():
             self._check_own(new, seconds)
-        if self._unique:  # the holder of a value is looked for first
+        if self._unique:  # the first statement reads: it looks for the holder of the value
             self.database.begin_writing()
         connection = self.database.begin()
         if len(brought) == 1:
@@ -73,7 +76,7 @@ class Inserts(Generic[T]):
         unique = self._unique
         value = new.value(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
-            # A row that cannot be read is not put.
+            # Reading the row back may raise: then undo the put.
             return self.database.unit(partial(self._insert, transition, [new], seconds), transaction=True)
 
         def put() -> list[T]:
@@ -93,16 +96,16 @@ class Inserts(Generic[T]):
             except Duplicate as error:
                 if error.key is not None:
                     raise
-        raise Duplicate(self.name, value)  # each time another had put it meanwhile, and finished it before we looked
+        raise Duplicate(self.name, value)  # each time another process had put and finished a task with it meanwhile
 
     def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T:
-        """Update a task in place, as if it were put anew."""
+        """Update a task in place, as if it were put anew. Raises WrongState if it is taken."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
             others = [s for s in self.machine.states if s != TAKEN]
             raise WrongState("replace", self.tasks.app_key(parts), state, others, self.tasks.wording)
         keys = [field.name for field in self.tasks.table.key]
-        # Nothing of the earlier put is remembered, unless this one says so.
+        # Clear what the earlier put stored, unless this put has a value for it.
         forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}
         update = forgotten | {
             name: value
@@ -120,7 +123,7 @@ class Inserts(Generic[T]):
     def _insert(
         self, transition: Transition, tasks: Sequence[New], seconds: Seconds, connection: Connection | None = None
     ) -> list[T]:
-        """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
+        """Put tasks that have the same fields by one statement. If a generated key is in use, generate another."""
         database, store = self.database, self.database.store
         connection = connection or store.ready()
         binding = database.binding or database.open()
@@ -164,8 +167,8 @@ class Inserts(Generic[T]):
         return bool(self.database.execute(self.database.dialect.look(), named(self._key_in(new))))
 
     def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
-        """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
-        if None in self._key_in(tasks[0]):  # made by the database, in order
+        """Return the rows in the order of their tasks: by their keys, else in ascending order of the keys."""
+        if None in self._key_in(tasks[0]):  # the database makes keys in ascending order
             return sorted(rows, key=self.tasks.app_key_of)
         by_key = {self.tasks.app_key_of(row): row for row in rows}
         found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
@@ -173,7 +176,7 @@ class Inserts(Generic[T]):
 
 
 def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:
-    """Runs of tasks that one statement can put: the same fields, the same seconds, and at most so many values."""
+    """Yield runs of tasks for one statement each: the same fields, the same seconds, and at most `most` values."""
     for _, alike in groupby(tasks, key=lambda new: (new.names, new.own)):
         batch = list(alike)
         yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].row) + 1))))

@@ -1,4 +1,4 @@
-"""Bringing what a queue needs into a database, looking whether it is there, and taking it away again."""
+"""Install what a queue needs in a database, check the installation, and remove it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from xq.engine.stats import corrections
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-# The part of a structure with a digest of each feature that the application wrote. It only names what differs: whether
-# anything does, the digest of all transitions says, and version 0.1 recorded no other.
+# The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
+# that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
 
 
 class Installation:
-    """One queue in one database. `structure` is what must be the same in every process that uses it."""
+    """The installation of one queue in one database. `structure` must be equal in every process that uses the queue."""
 
     def __init__(
         self, store: Store[Any], dialect: Dialect, structure: Mapping[str, Any], wording: Wording = PLAIN
@@ -32,7 +32,7 @@ class Installation:
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def ddl(self) -> str:
-        """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
+        """Return the SQL that installs the queue on an existing table. It may run twice, also within a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
         counted = [self.dialect.count_what_is_there, *self._heads()]
         statements = [*self._statements(), *counted, *record]
@@ -42,7 +42,10 @@ class Installation:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
 
     def install(self) -> None:
-        """Create what is missing. Does nothing when all is there, so any number of processes may call it."""
+        """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
+
+        Raises ConfigurationError if the rows or the recorded definition do not fit, NotInstalled without the table.
+        """
         self._check_table()
         self.check_statuses()
         self.dialect.prepare(self.store)
@@ -50,7 +53,7 @@ class Installation:
             return
         try:
             with self.dialect.installing(self.store):
-                if self.missing():  # else another process came first
+                if self.missing():  # else another process was faster
                     self.dialect.refuse(self.store)
                     self._check_states()
                     self.close_outbox()
@@ -64,7 +67,7 @@ class Installation:
             ) from error
 
     def make_stage(self) -> None:
-        """Create the tables that bulk puts need, which no other queue has, where they are missing."""
+        """Create the tables that bulk puts need, if they are missing. Raises ConfigurationError if that fails."""
         tables = self.dialect.staging.tables
         existing = self.dialect.existing(self.store)
         if all(table.name in existing for table in tables):
@@ -82,7 +85,7 @@ class Installation:
             ) from error
 
     def _check_states(self) -> None:
-        """Tasks must not be left behind in states that this definition does not have."""
+        """Raise ConfigurationError if tasks are in states that this definition does not have."""
         if not self._shared_are_in(self.dialect.existing(self.store)):
             return
         records = self.store.execute(self.dialect.installed)
@@ -98,18 +101,21 @@ class Installation:
             )
 
     def _check_table(self) -> None:
-        """An index on a column that is not there would be an index on a constant, and corrupt once it is."""
+        """Raise NotInstalled if the table or a column is missing.
+
+        An index on a missing column would index a constant, and be corrupt once the column exists.
+        """
         missing = self.missing_columns()
         if missing:
             raise self._not_there(missing)
 
     def check_statuses(self) -> None:
-        """Raise ConfigurationError where a task in one state would be found in another as well."""
+        """Raise ConfigurationError if the database does not distinguish the statuses of two states."""
         if alike := self._alike():
             raise ConfigurationError(f"{self.store.name} cannot be installed: {alike[0]}")
 
     def _alike(self) -> list[str]:
-        """Say which statuses the database does not tell apart, in words."""
+        """Return a message for each pair of statuses that the database does not distinguish."""
         column, words = self.dialect.source.roles["status"].column, self.dialect.words
         found = self.store.execute(self.dialect.statuses_alike)
         pairs = [[self.dialect.machine.states[place] for place in row] for row in found]
@@ -123,7 +129,7 @@ class Installation:
         return NotInstalled(self.store.name, missing, self.store.advice)
 
     def missing_columns(self) -> list[str]:
-        """What of the table itself is missing, in words."""
+        """Return a message for the missing table, or for each of its missing columns."""
         columns = self.dialect.table_columns(self.store)
         table = self.dialect.source.name
         if not columns:
@@ -132,10 +138,10 @@ class Installation:
         return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
 
     def create(self) -> None:
-        """Create everything anew, but for the counters, which go on."""
+        """Create everything anew, except the counters, which keep their values."""
         self.take_down()
         existing = self.dialect.existing(self.store)
-        if "owner" in self.dialect.roles and self.dialect.name("owner") in existing:  # of an earlier definition
+        if "owner" in self.dialect.roles and self.dialect.name("owner") in existing:  # not mapped before
             self.store.change(self.dialect.adopt_owners)
         for sql in [*self.dialect.stale(existing), *self._statements()]:
             self.store.execute(sql)
@@ -144,28 +150,28 @@ class Installation:
             self.store.execute(sql)
 
     def take_down(self) -> None:
-        """Drop triggers and indexes, for the rest of a transaction that creates them anew."""
+        """Drop the triggers and indexes. The same transaction must create them anew."""
         for item in reversed(self.dialect.objects()):
             if item.kind != "table":
                 self.store.execute(item.drop)
 
     def missing(self) -> list[str]:
-        """What the queue needs and does not find, in words; quick, and empty when all is there."""
+        """Return a message for each thing that the queue needs and that is missing; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
     def is_recorded(self) -> bool:
-        """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
+        """Return whether the record equals this definition and layout. Faster than `missing`."""
         return not self._differences(self.store.execute(self.dialect.installed))
 
     def on_record(self) -> bool | None:
-        """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
+        """Return whether the record equals this definition, in whatever layout; None if there is no record."""
         if not self._shared_are_in(self.dialect.existing(self.store)):
             return None
         records = self.store.execute(self.dialect.installed)
         return not self.differences(json.loads(records[0][1])) if records else None
 
     def not_installed(self) -> NotInstalled | None:
-        """What is missing, as an error, which says what to do."""
+        """Return an error that names what is missing and the remedy; None if nothing is missing."""
         columns = self.missing_columns()
         if columns:
             return self._not_there(columns)
@@ -179,7 +185,7 @@ class Installation:
         if not self._shared_are_in(existing):
             return missing
         try:
-            # PostgreSQL ends a transaction in which anything fails.
+            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 records = self.store.execute(self.dialect.installed)
         except Exception as error:
@@ -189,7 +195,7 @@ class Installation:
         return missing + self._differences(records)
 
     def _shared_are_in(self, existing: Mapping[str, str]) -> bool:
-        """Whether the tables that all queues of the database share are among what exists."""
+        """Return whether all tables that the queues of the database share exist."""
         return all(table.name in existing for table in self.dialect.shared())
 
     def _differences(self, records: list[Any]) -> list[str]:
@@ -201,7 +207,7 @@ class Installation:
         return self.differences(json.loads(fingerprint))
 
     def differences(self, there: Mapping[str, Any]) -> list[str]:
-        """How another structure differs from this one, in words; empty where both are the same."""
+        """Return a message for each difference between another structure and this one; empty if they are equal."""
         here = json.loads(self.fingerprint)
         if {**there, OWN: None} == {**here, OWN: None}:
             return []
@@ -236,30 +242,30 @@ class Installation:
         return [*features, *roles, *statuses, *others]
 
     def grant(self, user: str, role: str, run: bool) -> list[str]:
-        """Give a user of the database the rights that a role needs. Returns the SQL, which is run, or not."""
+        """Grant a user of the database the rights that a role needs. Return the SQL; execute it only with `run`."""
         statements = self.dialect.grants(self.store, user, role)
         if run:
-            with self.dialect.installing(self.store):  # two at once would be in each other's way
+            with self.dialect.installing(self.store):  # concurrent grants fail
                 for sql in statements:
                     self.store.execute(sql)
         return statements
 
     def tune(self) -> list[str]:
-        """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run."""
+        """Set the table's parameters for rows that change all the time. Return the SQL that was executed."""
         statements = self.dialect.tuned(self.store)
         for sql in statements:
             self.store.execute(sql)
         return statements
 
     def set_unlogged(self) -> list[str]:
-        """Have the database not keep the tasks through a crash, where it can. Returns the SQL that was run."""
+        """Make writes faster, but lose all tasks in a crash, if the database can. Return the SQL that was executed."""
         statements = self.dialect.unlogged(self.store)
         for sql in statements:
             self.store.execute(sql)
         return statements
 
     def advice(self) -> list[str]:
-        """Say what would be cheaper, in words."""
+        """Return messages that say which definition would cost less."""
         if "owner" in self.dialect.roles:
             return []
         return [
@@ -268,7 +274,7 @@ class Installation:
         ]
 
     def check(self) -> list[str]:
-        """As `missing`, and whether the numbers are still exact: reads the whole table."""
+        """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
         alike = [] if self.missing_columns() else self._alike()
@@ -286,20 +292,20 @@ class Installation:
         ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:
-        # Both by one statement, and so at one moment, whoever writes meanwhile.
+        # One statement reads both, so concurrent writes cause no difference.
         found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.dialect.audit)]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 
     def _heads(self) -> list[str]:
-        """SQL that makes the heads of utubes as the table has them."""
+        """Return the SQL that builds the group heads from the table."""
         return self.dialect.groups.built if self.dialect.groups else []
 
     def recount(self) -> None:
-        """Set the counts to what the table holds, and heads of utubes. Leaves the transitions as they are."""
+        """Set the counts of tasks and the group heads to what the table holds. Leave the counts of transitions."""
         within = self.store.in_transaction()
         with self.store.atomic():
-            self.dialect.one_at_a_time(self.store, within)  # two would both put right what is wrong
+            self.dialect.one_at_a_time(self.store, within)  # two at once would correct the counters twice
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
             utubes = self.dialect.groups
@@ -308,9 +314,9 @@ class Installation:
                     self.store.execute(sql)
 
     def reset(self, within: bool) -> None:
-        """Set the transitions to none, in a transaction, which may be `within` the application's.
+        """Set the counts of transitions to zero, in a transaction; `within` says whether it is the application's.
 
-        What was counted is taken away: what others count meanwhile stays.
+        It subtracts what it read, so what other processes count meanwhile remains.
         """
         self.dialect.one_at_a_time(self.store, within)
         counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters)]
@@ -324,9 +330,9 @@ class Installation:
         self.dialect.execute(self.store, self.dialect.add_counter, values)
 
     def drop(self, drop: Callable[[], object]) -> int:
-        """Have the table dropped with all that belongs to it, unless tasks are taken. Returns how many are.
+        """Call `drop`, which drops the table, unless tasks are taken. Return the number of taken tasks.
 
-        Nobody takes one between the look and the drop.
+        No task can be taken between the count and the drop.
         """
         with self.dialect.closing(self.store) as taken:
             if not taken:
@@ -334,8 +340,8 @@ class Installation:
         return taken
 
     def uninstall(self) -> None:
-        """Take away all that was installed, and leave the plain table."""
-        self._drop_outbox()  # who archives is waited for before anything is kept from him
+        """Remove all that was installed, and leave the plain table. Raises ConfigurationError during an export."""
+        self._drop_outbox()  # wait for a running export before locking what it needs
         with self.dialect.installing(self.store):
             self._drop_outbox()
             for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
@@ -350,7 +356,7 @@ class Installation:
                         self.store.execute(table.drop)
 
     def close_outbox(self) -> None:
-        """Have none where this definition archives nothing. Raises ConfigurationError while tasks are in it."""
+        """Drop the table of exports if this definition has none. Raises ConfigurationError while it holds tasks."""
         if not self.dialect.exports.is_needed:
             self._drop_outbox()
 
@@ -368,7 +374,7 @@ class Installation:
 
 
 def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:
-    """What of a part of two structures differs: its name, and what it is there and here; None where it is missing."""
+    """Yield the differences in a part of two structures: name, old value, new value; None for a missing one."""
     old, new = there.get(part, {}), here.get(part, {})
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):

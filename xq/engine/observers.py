@@ -1,4 +1,4 @@
-"""Who hears of the changes that this process makes to a queue: told of what is committed, and of nothing else."""
+"""Notify callbacks and listeners of the changes to a queue that this process has committed."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Callback = Callable[[T, str, str, str], object]  # of a task, the event, the state left and the state entered
+Callback = Callable[[T, str, str, str], object]  # task, event, source state, target state
 
 
 class Listener(Protocol):
-    """What looks for itself when it is told that something changed: being told of what was undone does no harm."""
+    """An object that looks at the database when notified, so a notification of a rolled back change is harmless."""
 
     @property
     def anybody(self) -> bool:
-        """Whether to tell it at all."""
+        """Whether the listener needs notifications now."""
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
-        """This process moved tasks, and has committed since."""
+        """Handle a transition of tasks that this process has committed."""
 
 
 class Observers(Generic[T]):
-    """Who hears of one queue: callbacks, in the order in which they were added, and those who wait for a signal."""
+    """The observers of one queue: callbacks, called in the order in which they were added, and listeners."""
 
     def __init__(self, store: Connections) -> None:
         self.store = store
-        self.anybody = False  # whether to notify anything at all; `count` keeps it
+        self.anybody = False  # whether to notify anything at all; set by `count`
         self._counting = threading.Lock()
-        self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may be going through it
+        self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may iterate over it
         # Set by the queue:
-        self.read: Callable[[Row], T]  # a row as a task
+        self.read: Callable[[Row], T]  # converts a row to a task
         self.listeners: tuple[Listener, ...] = ()
         self._log = logging.getLogger(f"xq.{store.name}")
 
     def count(self) -> None:
-        """Note whether there is a callback, or a listener that wants to be notified: to be called when that changes."""
-        with self._counting:  # one after the other, so that the last one is right
+        """Set `anybody`. Call it when the callbacks change, or the need of a listener for notifications."""
+        with self._counting:  # one at a time, so that the latest result remains
             self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
     def add(self, callback: Callback[T]) -> None:
@@ -56,12 +56,12 @@ class Observers(Generic[T]):
         self.count()
 
     def forked(self) -> None:
-        """In a child, where another thread of the parent may have been counting."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._counting = threading.Lock()
         self.count()
 
     def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Tell of a change that a statement made, once it is committed."""
+        """Notify the observers of a change by a statement once it is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
             self.store.after_commit(lambda: self._signal(listening, source, target, rows))
@@ -72,14 +72,14 @@ class Observers(Generic[T]):
         for listener in listening:
             try:
                 listener.changed(source, target, rows)
-            except Exception as error:  # the change is true already, and a signal that is lost costs time only
+            except Exception as error:  # the change is committed, and a lost notification costs only time
                 self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
 
     def once_committed(self, dialect: Dialect, call: Callable[[], None]) -> None:
-        """Call this once what was just written is committed, if it is.
+        """Call `call` when the last write is committed, or at once outside a transaction; not if it is rolled back.
 
-        An ORM keeps what is to be called after the commit when a savepoint is rolled back, or does not see that it
-        is: the database is asked.
+        Some ORMs still run their on-commit calls after the savepoint was rolled back, or do not notice the rollback.
+        So the database is asked whether it was.
         """
         if not self.store.in_transaction():
             call()
@@ -102,5 +102,5 @@ class Observers(Generic[T]):
             for callback in self.callbacks:
                 try:
                     callback(self.read(row), event, source, target)
-                except Exception:  # the change is true already
+                except Exception:  # the change is committed
                     self._log.exception("on_change: %r failed for %s %s-%s", callback, event, source, target)

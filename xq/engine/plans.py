@@ -1,4 +1,4 @@
-"""What a call does, step by step, as text to read: `print(Page.xq.plan("take"))`."""
+"""Describe what a call does, step by step, as text: `print(Page.xq.plan("take"))`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER
 from xq.engine.unit import PAUSES, Binding, Database
 
-# The parts of a statement, in the order in which they run, and what each is for.
+# The parts of a statement, in the order in which they run, and the purpose of each.
 PARTS = {
     "admitted": "is there room? Without a row nothing is put",
     "lock": "lock the tasks",
@@ -30,10 +30,10 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of one kind of call on the database that the model has now. Print it."""
+    """The steps of one kind of call on the model's current database. Print it."""
 
     call: str
-    steps: tuple[tuple[str, str], ...]  # what happens, and its SQL where there is some
+    steps: tuple[tuple[str, str], ...]  # a description, and its SQL or ""
 
     def __str__(self) -> str:
         lines = [self.call]
@@ -52,7 +52,7 @@ def plan(
     fields: Sequence[str],
     n: int,
 ) -> Plan:
-    """Return the plan of a call that brings these options, and values for these fields. Raises BadValue."""
+    """Return the plan of a call for `n` tasks with these options and fields. Raises BadValue and FeatureOff."""
     binding, machine = database.open(), steps.machine
     given = tasks.options(event, dict.fromkeys(options, 1.0))
     if event == "put":

@@ -1,4 +1,4 @@
-"""Other features later: moving the tasks of states that go away."""
+"""Change the features of an installed queue, and move the tasks of states that it loses."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from xq.engine.unit import Binding, Database, Definition
 def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[str, str]) -> Definition:
     """Give the queue in `database` other features, in one transaction, and return its new definition.
 
-    Raises ConfigurationError, which counts them, for tasks in a state that is lost and that `move` does not name; and
-    where tasks are on their way to an archive or back, for features that archives would miss.
+    `move` maps each lost state that has tasks to the state they move to. Raises ConfigurationError
+    - within the application's transaction,
+    - if a lost state has tasks and `move` does not name it; the message counts them,
+    - if more tasks hold a value than a new feature allows,
+    - if an export or restore is running and the new features have no archives.
     """
     store, old = database.store, database.definition
     if store.in_transaction():
         raise ConfigurationError("reconfigure in a transaction of its own: this process would not hear of a rollback")
     new = old.redefine(features)
-    new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
+    new = replace(new, words={**old.words, **new.words})  # of the lost states as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).bind()
     after.installation.check_statuses()
-    after.installation.close_outbox()  # who archives is waited for before anything is kept from him
+    after.installation.close_outbox()  # wait for a running export before locking what it needs
     with before.dialect.installing(store):
         after.installation.close_outbox()
         counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
@@ -39,11 +42,11 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 f"{old.wording.counts(stranded)}: say where they go, as in move={{{next(iter(stranded))!r}: 'R'}}"
             )
         _check_guards(database, after, {state: move.get(state, state) for state in old.machine.states})
-        before.installation.take_down()  # the old triggers do not know the new states, nor an old index the new rules
+        before.installation.take_down()  # old triggers and indexes do not fit the new states
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
             if old.machine.timer(state, "deadline") and new.machine.timer(target, "deadline"):
-                written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # runs on
+                written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # goes on
             if before.dialect.has_history and after.dialect.has_history:
                 database.execute(after.dialect.note_move(state, target), {"event": "reconfigure"})
             after.dialect.change(store, after.dialect.move(Selector("all", state), written), database.values())
@@ -58,7 +61,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
 
 
 def _keep_events(database: Database, old: Machine, new: Machine) -> None:
-    """Have what was counted by a transition alone stay of its event, where another is the usual one from now on."""
+    """Count past transitions under their event by name, if their transition has another usual event from now on."""
     for event, transitions in by_event(database.counters(), old.usual_event).items():
         for transition, n in transitions.items():
             source, target = transition.split("-")
@@ -67,7 +70,10 @@ def _keep_events(database: Database, old: Machine, new: Machine) -> None:
 
 
 def _check_guards(database: Database, after: Binding, becomes: Mapping[str, str]) -> None:
-    """Before anything changes: where each change of a table is a transaction of its own, none of it could be undone."""
+    """Raise ConfigurationError if more tasks hold a value than a guard allows.
+
+    Called before any change: MariaDB commits each change of a table, so it could not be rolled back.
+    """
     for guard in (guard for guard in after.dialect.machine.guards if guard.role):
         counted = [state for state, target in becomes.items() if target in guard.states]
         found = database.execute(after.dialect.held_too_often(guard, counted)) if counted else []

@@ -1,4 +1,4 @@
-"""How many tasks are in each state, and how often each transition was seen."""
+"""Count the tasks in each state, and the transitions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pydantic import BaseModel, Field
 
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
 
-# tube ('' is all together), source ('' is "there before counting began"), target, how often
+# tube ('' for all tubes), source ('' for tasks that were there before counting began), target, number
 Counter = tuple[str, str, str, int]
 
 
 def apart(event: str, source: str, target: str) -> tuple[str, str, str]:
-    """The counter of an event that is not the usual one of a transition: tube, source, target, as none has them."""
+    """Return the counter of an event that is not the usual one of a transition: an otherwise unused tube and states."""
     return f"{source}-{target} {event}", ELSEWHERE, ELSEWHERE
 
 
 class Numbers(BaseModel):
-    """`counts` per state and `transition` counts, named "R-T"."""
+    """`counts` of the tasks by state, and `transition` counts by name ("R-T")."""
 
     counts: dict[str, int]
     transition: dict[str, int]
 
     def spelled(self) -> Numbers:
-        """The same, with the names of the states in place of their letters."""
+        """Return the same with the names of the states instead of their letters."""
         return Numbers(
             counts={NAMES.get(state, state): n for state, n in self.counts.items()},
             transition=_spelled(self.transition),
@@ -34,9 +34,10 @@ class Numbers(BaseModel):
 
 
 class Stats(Numbers):
-    """The numbers of a queue, and of each of its tubes that is counted.
+    """The numbers of a queue, and of each tube in `tube_stats`.
 
-    With the feature events, how often each was, and `by_event` by which transitions, "T-T" for a touch.
+    With the feature events, `events` counts the calls of each event, and `by_event` splits these by transition ("T-T"
+    for a touch).
     """
 
     tube: dict[str, Numbers] = Field(default_factory=dict)
@@ -59,9 +60,9 @@ def stats(
     tubes: Sequence[str] = (),
     usual_event: Callable[[str, str], str] | None = None,
 ) -> Stats:
-    """Add the counters up. What is in a state is what entered it minus what left it.
+    """Add the counters up. The count of a state is the tasks that entered it minus those that left it.
 
-    `usual_event` says of which event a transition is where no other was counted; without it, no event is.
+    `usual_event` returns the event of a transition for which no other was counted. Without it, events are not counted.
     """
     counted = list(counters)
     order = {letter: place for place, letter in enumerate([ABSENT, ELSEWHERE, *states])}
@@ -86,14 +87,14 @@ def stats(
 
 
 def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
-    """How often each event was, by transition: as often as that, but for what was counted as another event's."""
+    """Return the count of each event by transition: transitions of other events are not counted for the usual one."""
     found: defaultdict[str, Total[str]] = defaultdict(Total)
     for tube, source, target, n in counted:
         if source == target == ELSEWHERE:
             transition, _, event = tube.partition(" ")
             left, entered = transition.split("-")
             found[event][transition] += n
-            if left != entered:  # else no transition was counted
+            if left != entered:  # else the triggers counted no transition
                 found[usual_event(left, entered)][transition] -= n
         elif tube == "" and source:
             found[usual_event(source, target)][f"{source}-{target}"] += n
@@ -102,7 +103,7 @@ def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str])
 
 
 def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """What to add to the tasks "there before", per (tube, state), for the counters to tell what the table holds."""
+    """Return what to add to the initial tasks, by (tube, state), to make the counters equal to the table."""
     told: dict[tuple[str, str], int] = {}
     for tube, source, target, n in counters:
         told[tube, target] = told.get((tube, target), 0) + n

@@ -1,4 +1,4 @@
-"""Compile the steps of plans: one statement that moves or puts tasks, with all that belongs to it."""
+"""Compile the steps of plans: a statement that moves or puts tasks, its counting, and its error handling."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xq.core.values import Tasks
 from xq.engine.stats import apart
 from xq.engine.unit import Binding, Database, Step
 
-BATCH = 1_000  # tasks that one statement moves, or rows that one looks up
-KEPT = 2_000  # steps of one queue: each number of tasks that one statement puts has its own
+BATCH = 1_000  # tasks that one statement moves, or rows that it reads
+KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
 
 class Steps:
-    """The steps of one queue, each compiled when a call first needs it."""
+    """The steps of one queue, each compiled at its first use."""
 
     def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
         self.database = database
@@ -41,11 +41,11 @@ class Steps:
         given: tuple[str, ...] = (),
         update: tuple[str, ...] = (),
     ) -> Step:
-        """Return the step by which the selected tasks make a transition. Without an event they only change fields.
+        """Return the step that moves the selected tasks. Without an event it only changes their fields.
 
-        A put that replaces a task writes what a put does, and leaves the state of the selector.
+        If a put replaces a task, the source state is that of the selector.
         """
-        # What of a transition is written, and not itself: its hash would be made of all that is in it, at each call.
+        # Not the transition itself: its hash would be computed from all of its fields at each call.
         name = event, which, transition.source, transition.target, transition.given, transition.enters, given, update
         step = binding.steps.get(name)
         if step is None:
@@ -55,7 +55,7 @@ class Steps:
         return step
 
     def insert(self, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], n: int) -> Step:
-        """Return the step that puts `n` tasks which bring the fields `names`. Their values are `rows` of its values."""
+        """Return the step that puts `n` tasks with the fields `names`. The step's value `rows` holds a row per task."""
         name = row.target, row.given, given, names, n
         step = binding.steps.get(name)
         if step is None:
@@ -66,7 +66,7 @@ class Steps:
         return step
 
     def plain(self, binding: Binding, statement: Statement, event: str, source: str, target: str) -> Step:
-        """Return the step of a statement that no selector makes."""
+        """Return the step of a statement that has no selector."""
         run = binding.dialect.runner(statement, event)
         return Step(statement, run, run, event, source, target)
 
@@ -82,7 +82,7 @@ class Steps:
             notified = ""
         if self._unique:
             run = self._explaining_duplicates(run)
-        # What an update brings only the database may find fault with.
+        # The database may reject the values of an update.
         guarded = self._in_savepoint(run) if brings or self._unique else run
         return Step(statement, run, guarded, notified, source, target)
 
@@ -94,7 +94,7 @@ class Steps:
         return step
 
     def _in_savepoint(self, run: Run) -> Run:
-        """As `run`, so that its failure ends only a savepoint, in a database where it would end the transaction."""
+        """Return `run` in a savepoint, if the database would end the transaction when it fails."""
         if not self.store.driver.errors_end_transactions:
             return run
 
@@ -105,7 +105,7 @@ class Steps:
         return guarded
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
-        """As `run`, which also counts the event of the rows that it returns, as it is not the usual one."""
+        """Return `run`, which then also counts the event for the rows that it returns."""
 
         def counted(connection: Connection, values: dict[str, Any]) -> list[Row]:
             rows, target = run(connection, values), transition.target
@@ -117,16 +117,19 @@ class Steps:
         return lambda connection, values: connection.atomically(counted, values)
 
     def counts_apart(self, event: str, *transitions: Transition) -> bool:
-        """Whether an event is to be counted by itself, since it is not the usual one of all these transitions."""
+        """Return whether the event needs a counter of its own: it is not the usual one of all these transitions."""
         return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
 
     def count(self, binding: Binding, event: str, source: str, target: str, n: int) -> None:
-        """Count the event of so many transitions, if events are counted and it is not the usual one."""
+        """Count the event of `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
             binding.installation.add_counter(*apart(event, source, target), n)
 
     def _explaining_duplicates(self, run: Run) -> Run:
-        """As `run`. A move back into the states of the feature unique may meet another task with the same value."""
+        """Return `run`, which then raises Duplicate if another task has the same unique value.
+
+        A task can move back into the states in which the feature unique compares.
+        """
         unique, store = self._unique, self.store
 
         def explained(connection: Connection, values: dict[str, Any]) -> list[Row]:

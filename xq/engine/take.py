@@ -1,4 +1,4 @@
-"""Take the oldest tasks, or dig them: transitions that choose their tasks themselves."""
+"""Take or dig the oldest tasks: transitions that select their tasks themselves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Takes(Generic[T]):
         self.timers = timers
         self.in_doubt = in_doubt
         self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
-        # The binding for which a maintenance thread runs, or where there can be none; and what sees to that.
+        # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
         self.attended: object = None
         self.attend: Callable[[], object] = lambda: None
 
@@ -52,9 +52,9 @@ class Takes(Generic[T]):
         tube: str | None = None,
         then: Callable[[str | None], None] | None = None,
     ) -> list[T]:
-        """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order.
+        """Move the `n` oldest tasks (None: all) by `event`, and return them in order.
 
-        If there are any, `then` is called with the token by which they are taken, before anything can come in between.
+        If there are any, `then` is called with their token as the last action.
         """
         seconds: Seconds = self.tasks.options(event, options) if options else NONE
         fields = self.tasks.updates(update) if update is not None else NONE
@@ -71,7 +71,7 @@ class Takes(Generic[T]):
             clock, dialect = database.clock, binding.dialect
             if takes and clock is None and self.attended is not binding:
                 database.begin_writing()
-                self.attend()  # before the take, whose task would be nobody's if this failed
+                self.attend()  # before the take: if this fails, no task is taken
                 connection = self.store.ready()
             session = binding.sessions.to_take() if takes else None
             try:
@@ -90,10 +90,10 @@ class Takes(Generic[T]):
                 if fields:
                     values.update(zip(step.statement.names, fields.values(), strict=True))
                 swept: Swept | None = None
-                # Within the application's transaction, which may see the past, dirty heads are guessed at once.
+                # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
                 guesses = connection.in_transaction and dialect.has_dirty_groups
                 if clock is not None:
-                    database.review()  # no maintenance thread does under a test's clock
+                    database.review()  # no maintenance thread does, under a test's clock
                 if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
                     database.begin_writing()
                     swept = self.timers.sweep_if_any()
@@ -104,7 +104,7 @@ class Takes(Generic[T]):
                 if self.in_doubt.pending:
                     self.in_doubt.resolve()
                     connection = self.store.ready()
-                if self.store.may_fail_to_read:  # rows that cannot be read are not taken
+                if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
                     again = partial(self._taken, step, values, token, swept, guesses)
                     tasks = database.unit(again, transaction=True)
                 elif rows := database.perform(step, connection, values):
@@ -118,13 +118,13 @@ class Takes(Generic[T]):
                 return tasks
             except BaseException as error:
                 self.in_doubt.add([token], error)
-                # The process's own session was lost meanwhile: what it took is released, and the next one takes.
+                # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 tried += 1
                 if not isinstance(error, UnknownSession) or tried > TRIES or binding.sessions.is_entered(error.uuid):
                     raise
 
     def _transition(self, event: str, seconds: Seconds) -> Transition:
-        self.tasks.options(event, NONE)  # refuses an event that this queue does not have
+        self.tasks.options(event, NONE)  # raises FeatureOff for an event that this queue lacks
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
@@ -141,11 +141,11 @@ class Takes(Generic[T]):
         return [hydrate(row, token) for row in rows]
 
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None, guesses: bool) -> list[Row]:
-        """Look again, until nothing was found after a look that found nothing due."""
+        """Sweep and take again, until a take finds nothing after a sweep that moved nothing."""
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
             if swept is not None and not swept.moved and (guesses or not swept.refreshed):
-                # Another may be moving what is due, and a take skips what that one has locked.
+                # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
                 skipped = swept.due and not swept.refused and self.database.dialect.lock
                 pause = next(pauses, None) if skipped else None
                 if pause is None:
@@ -156,12 +156,12 @@ class Takes(Generic[T]):
         return rows
 
     def any_ready(self) -> bool:
-        """Whether a take would find something."""
+        """Return whether a take would find a task."""
         return bool(self.database.execute(self.database.dialect.any_ready))
 
 
 def check_open(session: Session) -> None:
-    """Raise UnknownSession if a session was closed, in another thread, while it took; give back what it took."""
+    """If another thread closed the session during a take, release its tasks and raise UnknownSession."""
     if session.closed:
         session.close()
         raise UnknownSession(session.uuid)
@@ -176,42 +176,40 @@ class InDoubtTakes:
     def __init__(self, batches: Batches) -> None:
         self.store = batches.store
         self.batches = batches
-        self.pending: dict[str, float] = {}  # token -> the monotonic time by which it was applied, or never
-        self._look_at = 0.0  # the monotonic time of the next look
-        # Held by the thread that looks: another one would not find the rows that this one has locked, and forget them.
+        self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
+        self._look_at = 0.0  # the monotonic time of the next attempt to release
+        # Held by the thread that resolves: another would skip the rows that this one has locked, and drop their tokens.
         self._looking = threading.Lock()
 
     def add(self, tokens: Sequence[str | None], error: BaseException) -> None:
-        """Release what these tokens have taken, unless the error excludes that they have.
+        """Add these tokens, unless the error shows that they took nothing.
 
-        To be called where the error is caught: a context manager would be left by calls, between which a signal may
-        come, too.
+        Call it in the `except` block: a context manager is left by several calls, and a signal may come between them.
         """
         if not self.excluded_by(error):
             self.pending.update({token: time.monotonic() + LASTS for token in tokens if token})
 
     def excluded_by(self, error: BaseException) -> bool:
-        """Whether this error shows that nothing was done."""
+        """Return whether this error shows that the take was not applied."""
         kind = self.store.classify(error)
         if kind is not ErrorKind.NOT_DATABASE:
             return kind is not ErrorKind.LOST
-        # What neither the database nor xq has raised, a signal handler may have, at any place. An error of a value may
-        # have been that one's, too.
+        # A signal handler may have raised any other error, BadType and BadValue included, at any point of the call.
         return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
 
     def go_on_from(self, other: InDoubtTakes) -> None:
-        """Resolve those of another definition of the queue, too, which this one replaces."""
-        self.pending = other.pending  # itself: a call of its may be under way still, and fail
+        """Take over the tokens of the definition of the queue that this one replaces."""
+        self.pending = other.pending  # the same dict: a running call of the old definition may still add to it
 
     def resolve(self) -> None:
-        """Release what they have taken: again and again for a while, since the server may not have finished."""
+        """Release the tasks of the tokens. Each is retried for LASTS seconds: the server may not have finished."""
         if not self.pending or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
             return
         try:
             now = time.monotonic()
             self._look_at = now + LASTS / 20
             for token, until in list(self.pending.items()):
-                # Of this take alone: no token goes on with a !, or less.
+                # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
                 refused = self.batches.give_back_what_goes(token, f"{token}!", "release", "take")
                 if now > until and not refused:
                     self.pending.pop(token, None)

@@ -1,6 +1,6 @@
-"""Batch transitions without a caller: expired timers, and orphaned tasks. And history that is no longer kept.
+"""Batch transitions without a caller: expired timers and orphaned tasks. Also the deletion of old history.
 
-A row that the database keeps where it is, because of a constraint or a trigger of the application's, stops no other.
+If a constraint or a trigger of the application rejects the move of one row, the others still move.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
 from xq.engine.steps import BATCH, Steps
 
-SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for due tasks
+SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
 
 class Moved(NamedTuple):
-    """How many tasks have moved, and how many the database does not let go."""
+    """The number of tasks that moved, and of those that the database rejected."""
 
     moved: int
     refused: int = 0
@@ -38,17 +38,20 @@ class Batches:
         self.tasks = steps.tasks
         self.steps = steps
         self.log = logging.getLogger(f"xq.{self.store.name}")
-        # Keys of tasks that could not be moved, and were told of.
+        # Keys of the tasks whose rejected move was logged, by selector and values.
         self._stuck: dict[tuple[object, ...], set[Any]] = {}
 
     def give_back(self, first: str, end: str, event: str) -> None:
-        """Release, as the event `event`, what is held by marks from one on, and before another: all, or it raises."""
+        """Release, recorded as `event`, all tasks with tokens from `first` to before `end`.
+
+        Raises if the database rejects one.
+        """
         which, release, values = self._held(first, end)
         while self._batch(event, which, release, values):
             pass
 
     def give_back_what_goes(self, first: str, end: str, event: str, fence: Fence) -> int:
-        """The same, but for what the database does not let go. Returns how many tasks that are."""
+        """Release as `give_back`, except the tasks that the database rejects. Return their number."""
         which, release, values = self._held(first, end)
         one = Selector("key", TAKEN, fence)
         while (found := self.move(event, which, one, release, values)).moved:
@@ -60,14 +63,17 @@ class Batches:
         return Selector("held", TAKEN), release, {"session": first, "session_end": end, "mark": first}
 
     def move_due(self, timer: Transition) -> Moved:
-        """Move a batch of what a timer makes due."""
+        """Move a batch of the tasks whose `timer` has passed."""
         which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
         return self.move(timer.event, which, one, timer, {})
 
     def move(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        """Have a batch of these tasks make a transition; `one` is any of them by its key, if it still is of these."""
+        """Move a batch of the tasks that `which` selects; `one` selects one of them by its key.
+
+        If the database rejects the batch, the tasks are moved singly, and rejected ones are logged.
+        """
         look = (which, *values.values())
         try:
             moved = Moved(self._batch(event, which, transition, values))
@@ -82,9 +88,9 @@ class Batches:
         return moved
 
     def is_refused(self, error: Exception) -> bool:
-        """Whether the database keeps a task where it is, or has no place for what it holds where it would come.
+        """Return whether the database rejects the move of a single task: by a constraint, a trigger, or a value's type.
 
-        Not where it would let none go, for want of a right: that is told to who asks for the move.
+        A missing right is no such error: it concerns all tasks, and is raised to the caller.
         """
         return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
@@ -123,36 +129,36 @@ class Batches:
                 try:
                     found = {**values, **named(parts)}
                     run = partial(self._run, event, one, transition, found)
-                    # A transaction for each: a constraint may be looked at only as that ends.
+                    # One transaction per task: the database may check a constraint only at its end.
                     moved += self.database.unit(run, transaction=True)
                 except Exception as error:
                     if not self.is_refused(error):
                         raise
                     key = self.tasks.app_key(parts)
-                    level = logging.DEBUG if key in told else logging.WARNING  # it is tried again and again
+                    level = logging.DEBUG if key in told else logging.WARNING  # each sweep retries it
                     self.log.log(level, "%s cannot move task %r: %s", event, key, error)
                     stuck.add(key)
                     refused += 1
             if moved or len(listed) < n:
                 break
-            n = 2 * n  # behind those that cannot be moved
-        # Those that are found no more are forgotten, where this has seen all that are.
+            n = 2 * n  # look behind the rejected tasks
+        # If all tasks were listed, forget the rejected ones that were not among them.
         self._stuck[look] = stuck if len(listed) < n else stuck | told
         return Moved(moved, refused)
 
 
 class Swept(NamedTuple):
-    """What a sweep has found to do."""
+    """The result of a sweep."""
 
     due: bool  # whether anything was due
     moved: int  # tasks
-    forgotten: int  # rows of the history
-    refused: int = 0  # tasks that the database does not let go
-    refreshed: int = 0  # of tasks that have become ready
+    forgotten: int  # deleted rows of the history
+    refused: int = 0  # tasks that the database rejected
+    refreshed: int = 0  # group heads
 
 
 class Timers:
-    """Due tasks of one queue, and history that is no longer kept."""
+    """The due tasks of one queue, and its history that is older than the feature keeps it."""
 
     def __init__(self, batches: Batches) -> None:
         self.database = batches.database
@@ -162,13 +168,13 @@ class Timers:
         self.swept_at = 0.0  # the monotonic time
 
     def seconds(self) -> float | None:
-        """In how many seconds something falls due: less than none for what is late, None for never."""
+        """Return the seconds until the next task is due: negative if one is late, None if none will be."""
         asked = self.database.dialect.next_due
         ((seconds,),) = self.database.execute(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds)
 
     def sweep_if_any(self) -> Swept:
-        """As `sweep_batch`, if anything is due."""
+        """Call `sweep_batch` if a task is due and this user may move tasks."""
         seconds = self.seconds()
         is_due = seconds is not None and seconds <= 0 and self.database.may_move
         swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
@@ -176,28 +182,28 @@ class Timers:
         return swept
 
     def sweep(self) -> int:
-        """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
+        """Move the due tasks until none is left, and delete old history. Return the number of moves."""
         moves = 0
         while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == BATCH:
             moves += swept.moved
         return moves
 
     def sweep_batch(self) -> Swept:
-        """Move a batch of what each timer makes due, and forget a batch of history."""
+        """Move a batch of due tasks for each timer, and delete a batch of old history."""
         self.database.begin_writing()
         swept = [self.batches.move_due(timer) for timer in self.machine.due]
         moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
         return Swept(True, moved, self._forget(), refused, self.refresh_groups())
 
     def refresh_groups(self, mine: bool = False) -> int:
-        """Have takes find what they do not without, `mine` since the open transaction began. Returns how much."""
+        """Refresh dirty group heads, with `mine` only those of the open transaction. Return their number."""
         database = self.database
         return database.open().dialect.refresh_groups(
             self.store, database.unit, partial(database.unit, transaction=True), mine
         )
 
     def _forget(self) -> int:
-        """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
+        """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
         binding = self.database.open()
         forget = binding.dialect.forget_history
         values = self.database.values() | {"n": BATCH}

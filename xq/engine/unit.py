@@ -1,4 +1,4 @@
-"""A queue in the database that its model has now: bind it there, and run its units of work."""
+"""Bind a queue to its model's current database, and run its units of work there."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MANY = 1_000  # rows of counters that are worth adding up
-# Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes
-# most transactions on a small table for conflicts, and eight processes were in each other's way eleven times in a row.
+MANY = 1_000  # rows of counters above which they are rolled up
+# Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
+# treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
-ASK: Final = 5.0  # seconds after which the database is asked again whether a user has been granted more
-REVIEW: Final = 1.0  # seconds between two looks of the maintenance thread at what is installed
+ASK: Final = 5.0  # seconds after which a missing right is looked up again
+REVIEW: Final = 1.0  # seconds between two checks of the installation
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What `upgrade` made of its arguments. Replaced as a whole by `reconfigure`."""
+    """The arguments of `upgrade`, checked and compiled. `reconfigure` replaces it as a whole."""
 
     machine: Machine
     table: Table
-    words: Mapping[str, str | int]  # letter -> what the status field holds
+    words: Mapping[str, str | int]  # letter -> value of the status field
     wording: Wording  # of messages
     tube_stats: tuple[str, ...]
-    structure: Mapping[str, Any]  # what must be the same in every process
-    features: Mapping[str, Any]  # as they were given
+    structure: Mapping[str, Any]  # must be equal in every process
+    features: Mapping[str, Any]  # as given to `upgrade`
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
     redefine: Callable[[Mapping[str, Any]], Definition]
@@ -61,24 +61,24 @@ class Binding:
     statements: Statements
     installation: Installation
     sessions: Sessions  # of this process with that database
-    steps: dict[object, Step] = field(default_factory=dict)  # compiled when a call first needs them
+    steps: dict[object, Step] = field(default_factory=dict)  # compiled at first use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One statement of a plan, compiled: the transition of the tasks that a selector means, or a put."""
+    """One compiled statement of a plan: a transition of the selected tasks, or a put."""
 
     statement: Statement
     run: Callable[[Connection, dict[str, Any]], list[Row]]
-    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # in the application's transaction
-    event: str  # that observers are notified of; "" for none
-    source: str  # "" where the tasks leave several states, or where the rows themselves say which
+    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # `run` within the application's transaction
+    event: str  # for observers; "" to notify none
+    source: str  # "" if the tasks leave several states: then each row holds its own
     target: str
 
 
 def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
-    """Return what `work` returns. Outside of a transaction, retry it while there is a conflict (a deadlock)."""
-    within = store.in_transaction()  # asked before: a deadlock ends a transaction of MariaDB's, and then there is none
+    """Run `work` and return its result. Outside of a transaction, retry it after a conflict (a deadlock)."""
+    within = store.in_transaction()  # before `work`: on MariaDB a deadlock ends the transaction
     try:
         return work()
     except Exception as error:
@@ -88,7 +88,7 @@ def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
 
 
 def _retried(store: Store[Any], again: Callable[[], R], error: BaseException) -> R:
-    """Return what `again` returns, tried until there is no conflict. Raise any other error."""
+    """Retry after the conflict `error`: call `again`, up to 60 times. Raise the last conflict, or any other error."""
     for pause in PAUSES:
         if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:
             break
@@ -101,7 +101,7 @@ def _retried(store: Store[Any], again: Callable[[], R], error: BaseException) ->
 
 
 class Database:
-    """Where the units of work of a queue run, under its clock."""
+    """A queue's access to the model's current database: its binding, its clock and its units of work."""
 
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
@@ -110,17 +110,17 @@ class Database:
         self.observers = observers
         self.definition = definition
         self.clock = clock
-        self.binding: Binding | None = None  # what `open` returned last; `bound` says whether it still holds
-        self._review_at = 0.0  # the monotonic time at which to look whether it is installed as it was
-        self._may_move: tuple[Binding | None, bool, float] = (None, True, 0.0)  # and until when no is the answer
-        self.gives_way = False  # whether this process itself installs it otherwise
+        self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
+        self._review_at = 0.0  # the monotonic time of the next check of the installation
+        self._may_move: tuple[Binding | None, bool, float] = (None, True, 0.0)  # False holds until that time
+        self.gives_way = False  # whether this process itself is changing the installation
 
     # binding
 
     def bind(self) -> Binding:
-        """Compile the definition for the database that the model has now, whether or not the queue is installed there.
+        """Compile the definition for the model's current database, whether or not the queue is installed there.
 
-        From now on each new connection is set up as this database wants it.
+        From now on each new connection is set up for this database.
         """
         if (bound := self.bound) is not None:
             return bound
@@ -130,7 +130,7 @@ class Database:
         here = ref(database)
 
         def connected(connection: Connection) -> bool:
-            """Set a new connection up, unless the model has another database by now. Return whether it was."""
+            """Set a new connection up. Return False, and do nothing, if the model has another database by now."""
             if self.store.database is not here():
                 return False
             dialect.connected(self.store, connection)
@@ -147,12 +147,12 @@ class Database:
 
     @property
     def bound(self) -> Binding | None:
-        """What `open` returned last, unless the model has another database since."""
+        """Returns the binding of the last `open`; None if the model has another database since."""
         binding = self.binding
         return binding if binding is not None and binding.database() is self.store.database else None
 
     def open(self) -> Binding:
-        """As `bind`, where the queue is installed, which the first call looks at. Raises NotInstalled."""
+        """Return the binding. The first call checks the installation, and raises NotInstalled."""
         binding = self.bound
         if binding is None:
             binding = self.bind()
@@ -164,9 +164,9 @@ class Database:
         return binding
 
     def begin(self) -> Connection:
-        """Return the connection for a call that changes tasks, the queue being bound to its database.
+        """Bind the queue, and return the connection for a call that changes tasks.
 
-        Raises NotInstalled. The first call looks at what is installed, with the lock that writes need.
+        The first call locks for writing and checks the installation. Raises NotInstalled.
         """
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
@@ -176,7 +176,10 @@ class Database:
         return connection
 
     def review(self) -> None:
-        """As `open`, but look each second whether the queue is still installed so: another process may change that."""
+        """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
+
+        Another process may uninstall or reconfigure the queue.
+        """
         fresh = self.bound is None
         self.begin_writing()
         binding = self.open()
@@ -184,26 +187,26 @@ class Database:
             return
         within = self.store.in_transaction()
         try:
-            # PostgreSQL ends a transaction in which anything fails.
+            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if within else nullcontext():
                 as_it_was = binding.installation.is_recorded()
         except Exception as error:
             kind = self.store.classify(error)
-            undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: its owner must learn of that
+            undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: raise this to its owner
             if undone or kind in UNANSWERED:
                 raise
-            as_it_was = False  # even the records are gone
+            as_it_was = False  # the table of records is gone
         if not as_it_was and (lacking := binding.installation.not_installed()) and not self.gives_way:
             self.close()
             raise lacking
         self._review_at = time.monotonic() + REVIEW
 
     def is_installed(self) -> bool:
-        """Whether `open` would find the queue."""
+        """Return whether the queue is installed in the model's current database."""
         if self.bound is None:
             try:
                 binding = self.bind()
-            except ConfigurationError:  # it does not fit this database: its own calls say so, those of others do not
+            except ConfigurationError:  # it does not fit this database: only its own calls raise this
                 return False
             if binding.installation.missing():
                 return False
@@ -211,9 +214,9 @@ class Database:
         return True
 
     def begin_writing(self) -> None:
-        """Within the application's transaction, take the lock that writes need before anything is read.
+        """Within the application's transaction, lock for writing before the first read.
 
-        A transaction of SQLite that reads first and finds another writer when it wants to write is refused at once.
+        On SQLite a transaction that has read fails at once, without a wait, if there is another writer when it writes.
         """
         if self.store.in_transaction():
             binding = self.bind()
@@ -225,7 +228,7 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Look again, at the next call, whether the queue is installed, and register the sessions anew."""
+        """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
         if self.sessions is not None:
             self.sessions.forget_listed()
@@ -237,13 +240,13 @@ class Database:
     # units of work
 
     def unit(self, work: Callable[[], R], *, transaction: bool = False) -> R:
-        """Return what `work` returns: a unit of work, and with `transaction` one transaction.
+        """Run `work` as a unit of work and return its result. With `transaction`, run it in one transaction.
 
-        Outside of a transaction it is retried while the database undoes it for another's sake (a deadlock); within the
-        application's that one was undone as a whole, and the application must begin it anew. There, `transaction` is a
-        savepoint. If the unit is interrupted, what is left open of a transaction of xq's is undone.
+        Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
+        has rolled that back as a whole. There, `transaction` makes a savepoint. If the unit is interrupted, roll back
+        a transaction that xq left open.
         """
-        # Asked before: a deadlock ends a transaction of MariaDB's, and then there is none.
+        # Before `work`: on MariaDB a deadlock ends the transaction.
         within = self.store.in_transaction()
 
         def attempt() -> R:
@@ -258,7 +261,7 @@ class Database:
                 return self._retried(run, error, within)
         except Exception as error:
             if transaction and self.store.classify(error) is not ErrorKind.NOT_DATABASE:
-                self._explain(self.bind(), error)  # within the transaction that failed no look was possible
+                self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
 
     def perform(self, step: Step, connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -276,7 +279,7 @@ class Database:
         return rows
 
     def _performed(self, step: Step, values: dict[str, Any], error: BaseException, within: bool) -> list[Row]:
-        """Run a step that has failed again, or raise why it fails."""
+        """Retry a step after a conflict, or raise the reason why it failed."""
         try:
             return self._retried(lambda: step.run(self.store.ready(), values), error, within)
         except Exception as last:
@@ -305,7 +308,7 @@ class Database:
             self.observers.hear(dialect, step.event, source, step.target, found)
 
     def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
-        """Return the named values that every statement may use: the time, and the options of a call."""
+        """Return the named values that every statement may use: the time, and the options of a call in seconds."""
         values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
         if seconds:
             forever = self.dialect.forever
@@ -315,13 +318,13 @@ class Database:
         return values
 
     def execute(self, sql: str, values: Values | None = None) -> list[Row]:
-        """Run a text of the dialect, with named values, as a unit of work."""
+        """Run SQL of the dialect, with named values, as a unit of work, and return the rows."""
         binding = self.open()
         named = {**self.values(), **(values or {})}
         return self._explained(binding, lambda: binding.dialect.execute(self.store.ready(), sql, named))
 
     def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
-        """Run a statement without rows as a unit of work, and return how many it changed. Raises as `perform`."""
+        """Run a statement as a unit of work, and return the number of changed rows. Raises as `perform`."""
         return self._explained(binding, lambda: binding.dialect.change(self.store, statement, values, event))
 
     def _explained(self, binding: Binding, work: Callable[[], R]) -> R:
@@ -332,11 +335,11 @@ class Database:
             raise
 
     def only_reads(self) -> bool:
-        """Whether the database says that it may not be written on this thread's connection."""
+        """Return whether the database allows this thread's connection to read only."""
         return self.bind().dialect.only_reads(self.store)
 
     def counters(self) -> list[Any]:
-        """Return the counters; if they have become many rows, add those up for the next time."""
+        """Return the counters. If they have become many rows, roll those up."""
         found = self.execute(self.dialect.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.add_up()
@@ -344,7 +347,7 @@ class Database:
 
     @property
     def may_move(self) -> bool:
-        """Whether this user of the database may move tasks: a producer expires nothing for others."""
+        """Whether the user of the database may move tasks. A user that only puts may not, and expires no timers."""
         binding, (known, may, until) = self.open(), self._may_move
         if known is not binding or (not may and time.monotonic() > until):
             may = self._explained(binding, lambda: binding.dialect.may_move(self.store))
@@ -352,17 +355,17 @@ class Database:
         return may
 
     def add_up(self) -> bool:
-        """Add some of the counters up, as far as no other process does. Returns whether there may be more."""
+        """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
             return self.may_move and self.unit(lambda: dialect.roll_up(self.store))
         except Exception as error:
-            if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # a standby cannot
+            if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
                 raise
             return False
 
     def add_up_if_many(self) -> bool:
-        """As `add_up`, if the counters have become many rows."""
+        """Call `add_up` if the counters have become many rows."""
         found = self.execute(self.dialect.counters)
         return sum(rows for *_, rows in found) > MANY and self.add_up()
 
@@ -370,7 +373,7 @@ class Database:
 
     def _explain(self, binding: Binding, error: Exception) -> None:
         """Raise NotInstalled if that is the reason for an error of the database."""
-        # A look would wait for the same lock once more, or would be made where a transaction was undone.
+        # After these a check would wait for the same lock again, or query in a transaction that was rolled back.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
             lacking = self._not_installed(binding)
             if lacking:
@@ -378,7 +381,7 @@ class Database:
                 raise lacking from error
 
     def _name_the_field(self, binding: Binding, statement: Statement, values: Values, error: BadValue) -> None:
-        """Raise the same with the name of the field that has a zero byte, which PostgreSQL refuses, if one has."""
+        """If a field holds a zero byte, which PostgreSQL rejects, raise the same error with the name of the field."""
         brought = {name: values[name] for name in statement.names if name in values}
         brought.update(zip(statement.names, (value for row in values.get("rows", ()) for value in row), strict=False))
         for name, value in brought.items():
@@ -392,29 +395,29 @@ class Database:
         except Exception as error:
             if self.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
-            return None  # the database itself is in trouble, which the first error tells
+            return None  # the database fails: the first error says why
 
     # sessions
 
     @property
     def sessions(self) -> Sessions | None:
-        """The sessions of this process with the database that the model has now, if it has one."""
+        """Returns the sessions of this process in the model's current database; None if the model has none."""
         database = self.store.database
         return None if database is None else sessions.of(database)
 
     @property
     def session(self) -> Session:
-        """The current session."""
+        """Returns the current session."""
         return self.open().sessions.current()
 
     def list_session(self, binding: Binding, session: Session) -> None:
-        """Register a session in the database, and that it may own tasks of this queue."""
+        """Register a session in the database as a possible owner of tasks of this queue."""
         name = binding.dialect.source_name
         if name not in session.listed:
             binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
             session.acquire()
             sql, values = binding.dialect.session_listed, {"uuid": session.uuid, "lease": binding.sessions.lease}
-            # Not within the application's transaction, where that can be: other threads would wait for its end.
+            # On the session connection if possible: other threads would wait for the application's transaction.
             apart = binding.sessions.apart(sql, {**self.values(), **values}) is not None
             if apart:
                 binding.sessions.announce()
@@ -425,11 +428,11 @@ class Database:
                 session.listed.add(name)
 
     def token(self, binding: Binding, session: Session) -> str:
-        """Return a new token of a session, which is registered in the database at its first one."""
+        """Return a new token of a session. Its first token registers the session in the database."""
         if binding.dialect.source_name not in session.listed and not session.closed:
             self.list_session(binding, session)
         return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)
 
     def notifier(self) -> Notifier | None:
-        """Return what notifies that another process may have written; None where nothing can."""
+        """Return the notifier of commits by other processes; None if the database cannot have one."""
         return self.dialect.notifier(self.store)

@@ -1,4 +1,4 @@
-"""What a process does for a database beside its calls: the maintenance thread and its duties.
+"""The maintenance thread of a process for a database, and its duties.
 
 A process that only puts has none.
 """
@@ -32,25 +32,25 @@ from xq.sessions.session import Session, Sessions
 
 log = logging.getLogger("xq")
 
-# Seconds between two runs of a duty that nothing makes due earlier:
-FALLBACK = 0.9  # wake waiters and expire timers, which makes up for a lost notification and a clock that was set
+# Seconds until the next run of a duty, unless an event makes it due earlier:
+FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
 LOOK = 0.4  # reap
-RETRY = 0.5  # resolve in-doubt takes, and try again what failed
-WRITABLE = 0.8  # ask whether the database may be written
+RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
+WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
-ASK = 60.0  # look for trouble
-# Seconds that the thread rests after a run of duties: half of what a due task may be late, and less beside waiters.
+ASK = 60.0  # look for what makes the queues slow
+# Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
-IN_VAIN = 16  # notifications in a row that were for no waiter of this process, after which the rest becomes longer
-ABSENT = 5.0  # seconds between two looks for a queue that is not installed
-LEAVING = 60.0  # seconds to wait for the end of the thread of a database that is left
+IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
+ABSENT = 5.0  # seconds between two checks of a queue that is not installed
+LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 
 
 _queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
 
 
 class QueueMaintenance:
-    """The maintenance of one queue. What is done for sessions, any queue does for all."""
+    """The maintenance of one queue. For sessions, any queue of a database acts for all of its queues."""
 
     def __init__(self, database: Database, takes: Takes[Any], finish: Finish[Any], waiting: Waiting[Any]) -> None:
         self.database = database
@@ -60,8 +60,8 @@ class QueueMaintenance:
         self.machine = takes.machine
         self.waiting = waiting
         self._thread: MaintenanceThread | None = None
-        self._expire_at = 0.0  # the monotonic time before which due tasks are not moved
-        self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # where it was not, until which monotonic time
+        self._expire_at = 0.0  # the monotonic time of the next move of due tasks
+        self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # database without it, and next check
         waiting.listen = self.listen
         takes.attend = self.attend
         _queues.add(self)
@@ -69,7 +69,7 @@ class QueueMaintenance:
 
     @property
     def attended(self) -> object:
-        """The binding for which a thread is there, or where there can be none."""
+        """Returns the binding that has a maintenance thread or cannot have one; None before that is known."""
         return self.takes.attended
 
     @attended.setter
@@ -77,7 +77,7 @@ class QueueMaintenance:
         self.takes.attended = binding
 
     def stop_maintenance(self) -> None:
-        """Another definition of the queue has taken over."""
+        """End the maintenance by this object: `reconfigure` has replaced it, or the program only installs the queue."""
         self.attended = None
         _queues.discard(self)
         sessions.queues.discard(self)
@@ -85,20 +85,20 @@ class QueueMaintenance:
         self.waiting.alarm()
 
     def leave(self) -> None:
-        """Know nothing of the database any more."""
+        """Drop the thread and the binding."""
         self.attended = self._thread = None
         self.database.observers.count()
         self.database.close()
 
     def forked(self) -> None:
-        """In a child, which has neither the threads nor the connections of its parent."""
+        """Reset in a forked child, which has neither the threads nor the connections of its parent."""
         self.attended = None
         self.waiting.forget()
         self.database.observers.forked()
         self.database.store.forked()
 
     def attend(self) -> bool:
-        """Have a thread that maintains the queue. False where there can be none."""
+        """Start the maintenance thread if necessary. Return False if there can be none. Raises NotInstalled."""
         opened = self.database.open()
         if self not in _queues:
             return False
@@ -107,26 +107,26 @@ class QueueMaintenance:
             self.attended = opened
             self.database.observers.count()
             if self._thread is not None:
-                self._thread.call_for(self._thread.expire)  # only now: a cycle leaves out queues that are not attended
+                self._thread.call_for(self._thread.expire)  # not earlier: a cycle skips queues that are not attended
         return self._thread is not None
 
     @property
     def is_attended(self) -> bool:
-        """Whether the queue, in the database that it has now, is looked after, as far as can be."""
+        """Whether `attend` was called for the model's current database."""
         return self.attended is not None and self.attended is self.database.bound
 
     @property
     def anybody(self) -> bool:
-        """Whether the thread must be told what this process itself makes due, since the database does not tell it."""
+        """Whether to notify the thread of this process's own changes, because the notifier does not report them."""
         return self._thread is not None and not self._thread.reports_own
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
-        """This process moved tasks, and has committed since."""
+        """Wake the thread if this process has committed a transition into a state with a timer."""
         if target in self.machine.timers and self._thread is not None:
             self._thread.call_for(self._thread.expire)
 
     def listen(self) -> bool:
-        """Have the thread listen now, since somebody waits. False where there can be none."""
+        """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
         there = self.attend()
         if self._thread is not None:
             self._thread.expect()
@@ -134,25 +134,25 @@ class QueueMaintenance:
         return there
 
     def more_have_died(self, than: int) -> bool:
-        """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
+        """Reap, at most every LOOK seconds, and return whether more than `than` sessions were reaped so far."""
         self.reap(unless_since=time.monotonic() - LOOK)
         return self.reaped > than
 
     def reap(self, unless_since: float = math.inf) -> None:
-        """Have orphaned tasks come back, unless that was done since this monotonic time. Not within a transaction."""
+        """Reap orphaned tasks, unless that was done since this monotonic time. Does nothing within a transaction."""
         mine = self.sessions
         if mine and self.database.clock is None and not self.database.store.in_transaction():
             mine.reaper.reap(unless_since)
 
     @property
     def reaped(self) -> int:
-        """How many sessions of others this process has ended."""
+        """The number of sessions of other processes that this process has ended."""
         mine = self.sessions
         return mine.reaper.reaped if mine else 0
 
     @property
     def installed(self) -> bool:
-        """Whether the queue is in its database. Where it is not, that is looked for every ABSENT seconds."""
+        """Whether the queue is installed in its database. If it is not, that is checked every ABSENT seconds."""
         absent, until = self._absent
         database = self.database.store.database
         if absent is not None and absent() is database and time.monotonic() < until:
@@ -163,11 +163,11 @@ class QueueMaintenance:
 
     @property
     def maintains(self) -> bool:
-        """Whether this process may expire and reap: not under a test's clock, nor as a user who only puts."""
+        """Whether this process expires and reaps: not under a test's clock, nor as a user that may only put."""
         return self.database.clock is None and self.database.may_move
 
     def expire(self) -> float | None:
-        """Move a batch of the due tasks. Returns the seconds until the next; None for never, or if others move them."""
+        """Move a batch of due tasks. Return the seconds until the next one; None if there is none, or no right to."""
         if not self.database.may_move:
             return None
         seconds, now = self.timers.seconds(), time.monotonic()
@@ -175,7 +175,7 @@ class QueueMaintenance:
             return seconds
         if now >= self._expire_at:
             swept = self.timers.sweep_if_any()
-            # A row that refers to a task may keep it where it is. Other programs may write for as long as a batch took.
+            # A constraint may reject every move. After a batch, other writers get as much time as it took.
             in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
             then = time.monotonic()
             self._expire_at = now + RETRY if in_vain else 2 * then - now
@@ -186,7 +186,7 @@ class QueueMaintenance:
 
     @property
     def name(self) -> str:
-        """Of the queue, in its database."""
+        """The name of the queue in its database."""
         return self.database.bind().dialect.source_name
 
     @property
@@ -197,7 +197,7 @@ class QueueMaintenance:
         return self.database.store.briefly_connected()
 
     def session(self, name: str | None) -> Session:
-        """Another session, or the one of this uuid. Raises UnknownSession when it has ended."""
+        """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         mine = self.database.open().sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:
@@ -207,7 +207,7 @@ class QueueMaintenance:
         return session
 
     def current_session(self) -> Session:
-        """The current session, which is made known to the database."""
+        """Register the current session in the database, and return it."""
         self.database.begin()
         opened = self.database.open()
         session = opened.sessions.to_take()
@@ -221,7 +221,10 @@ class QueueMaintenance:
         return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
     def listed(self) -> list[tuple[str, str, float | None]]:
-        """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
+        """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.
+
+        A session has a row per queue. The seconds are None while it lives.
+        """
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
 
     def liveness(self) -> Liveness | None:
@@ -245,7 +248,7 @@ class QueueMaintenance:
         return self._whole(self.database.dialect.session_over, uuid=uuid)
 
     def _whole(self, *texts: str, **values: Any) -> bool:
-        """Whether the last of these statements finds something; all of them as one transaction, which writes."""
+        """Run these statements in one transaction that writes. Return whether the last one returns rows."""
 
         def run() -> bool:
             self.database.begin_writing()
@@ -254,7 +257,7 @@ class QueueMaintenance:
         return self.database.unit(run, transaction=True)
 
     def forget_waits(self, uuid: str) -> None:
-        if self.database.may_move:  # else others do, who find the session gone
+        if self.database.may_move:  # else a process with the right does, when it reaps the session
             self._run(self.database.dialect.forget_waits, uuid=uuid)
 
     def session_closed(self) -> None:
@@ -268,7 +271,7 @@ class QueueMaintenance:
 
     def give_back(self, uuid: str, event: str) -> None:
         if not self.database.may_move:
-            return  # the session stays listed for this queue, and whoever may finds it gone
+            return  # the session stays registered for this queue, and a process with the right reaps it
 
         def over(work: Callable[[str, str], None] | None = None) -> None:
             self.database.begin_writing()
@@ -285,14 +288,14 @@ class QueueMaintenance:
         except Exception as error:
             if not reaped or not self.finish.batches.is_refused(error):
                 raise
-            # What stays is found by whoever looks for tasks of sessions that nobody lists.
+            # The reaper finds the rejected tasks later: their session is not registered any more.
             self.finish.give_back_what_goes(uuid, event)
             self.database.unit(over, transaction=True)
-        self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
+        self.waiting.heard()  # notifications before the commit woke waiters that could not see the change
 
 
 class Duty:
-    """Something that the maintenance thread does now and then."""
+    """A call that the maintenance thread repeats, and the time of its next run."""
 
     def __init__(self, name: str, run: Callable[[], float]) -> None:
         self.name = name
@@ -300,7 +303,7 @@ class Duty:
         self.next_at = 0.0  # the monotonic time of its next run
 
     def within(self, seconds: float) -> None:
-        """Run it in so many seconds, or earlier."""
+        """Run it in `seconds` at the latest."""
         self.next_at = min(self.next_at, time.monotonic() + seconds)
 
     def __repr__(self) -> str:
@@ -314,16 +317,16 @@ class MaintenanceThread:
         self._database = ref(database)
         self._notifier = notifier
         self._sessions = mine
-        self._queues: list[QueueMaintenance] = []  # those that the duties of this cycle are for; none between two
+        self._queues: list[QueueMaintenance] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
-        self._connection: Any = None  # the driver's, of this thread: kept so that no garbage collector frees it open
+        self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
-        self._recheck = FALLBACK  # seconds until a commit is looked for that was not reported
-        self._in_vain = 0  # notifications in a row that were for no waiter of this process
+        self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
+        self._in_vain = 0  # notifications in a row that woke no waiter of this process
         self._armed = math.inf  # the monotonic time for which the timer is set
-        self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those whose counters were many at the last look
+        self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
         self._only_reads = False
-        self.paused = False  # whether the database could only be read, and no run of all duties has ended since
+        self.paused = False  # whether the database was read-only, and not all duties have run since
         self._complaint = ""
         self._ended = False
         self._hurry = threading.Event()
@@ -358,13 +361,13 @@ class MaintenanceThread:
         self._notifier.wake()
 
     def disown(self) -> None:
-        """In a child, which has no such thread: its notifier and its connection are the parent's."""
+        """End it in a forked child, which has no such thread. Keep the parent's notifier and connection intact."""
         self._ended = True
         keep(self._connection)
         self._notifier.close()
 
     def expect(self) -> None:
-        """A caller begins to wait: be notified of commits from now on."""
+        """Be notified of commits from now on, since a caller begins to wait."""
         self._hurry.set()
         self._notifier.expect()
 
@@ -374,7 +377,7 @@ class MaintenanceThread:
         return self._notifier.reports_own
 
     def call_for(self, *duties: Duty) -> None:
-        """Run these duties now."""
+        """Wake the thread to run these duties now."""
         for duty in duties:
             duty.next_at = 0.0
         self._notifier.wake()
@@ -390,7 +393,7 @@ class MaintenanceThread:
             self._disconnect()
 
     def _wait_and_work(self) -> bool:
-        """Wait for a notification or the next duty, and run what is due. False when the thread shall end."""
+        """Wait for a notification or the next duty, and run the due duties. Return False when the thread must end."""
         try:
             waited_for = any(queue.waiting.anybody for queue in self._attended())
             self._notified = self._notifier.wait(max(0.0, self._next_at - time.monotonic()), waited_for)
@@ -403,7 +406,7 @@ class MaintenanceThread:
                 return False
             self._complain(error)
             self._all_at_once()
-            self.paused = self._only_reads  # it has begun, and what fails is to be no reason to refuse all calls
+            self.paused = self._only_reads  # a duty that fails must not make `is_paused` reject calls
             with self.working:
                 self._disconnect()
             self._next_at, pause = 0.0, RETRY
@@ -425,7 +428,7 @@ class MaintenanceThread:
                 duty.next_at = 0.0
 
     def _cycle(self) -> float:
-        """Run the duties that are due. Returns for how many seconds to leave a busy database alone then."""
+        """Run the due duties. Return the seconds of pause after it, which leave a busy database to others."""
         try:
             self._run_duties()
             self._next_at = time.monotonic() + FALLBACK
@@ -434,38 +437,38 @@ class MaintenanceThread:
             return self._rest()
         finally:
             self._hold_connection()
-            self._queues = []  # which know the database: it shall be forgotten with the application's last reference
+            self._queues = []  # they refer to the database object, which the application may drop
 
     def _run_duties(self) -> None:
         if self._notifier.replaced():
-            self._disconnect()  # else it would see the old file for ever
+            self._disconnect()  # else the connection would stay on the old file
             self.reap.next_at = 0.0
         self._queues = self._attended()
         if self._notified:
             self.wake_waiters.next_at = 0.0
         for queue in self._queues:
-            queue.database.observers.count()  # whether the server notifies may have changed
+            queue.database.observers.count()  # the notifier may have begun or ceased to report own commits
         for duty in self.duties:
             if self._queues and duty in self._allowed and time.monotonic() >= duty.next_at:
-                duty.next_at = math.inf  # first: another thread may call for it while it runs
+                duty.next_at = math.inf  # before the run: another thread may call for it meanwhile
                 duty.within(duty.run())
         self.paused = self.paused and self._only_reads and bool(self._queues)
 
     def _rest(self) -> float:
-        # More than WAITED_FOR, up to PAUSE, if the last notifications were for no waiter of this process.
+        # The pause grows from WAITED_FOR to PAUSE if the last notifications woke no waiter of this process.
         if not any(queue.waiting.anybody for queue in self._queues):
             return PAUSE
         return min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN))
 
     def _complain(self, error: Exception) -> None:
-        ending = not threading.main_thread().is_alive()  # then nothing can be started any more
-        expected = ending or isinstance(error, NotInstalled)  # the queue was taken away, or is by now another
-        level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # once is enough
+        ending = not threading.main_thread().is_alive()  # then no thread can be started
+        expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled or reconfigured
+        level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # warn once
         log.log(level, "looking after a database failed, and is tried again: %s", error)
         self._complaint = str(error)
 
     def _attended(self) -> list[QueueMaintenance]:
-        # None is asked whether it is installed: where the database cannot be opened, that could not be told.
+        # Without a check of the installation, which would fail while the database cannot be opened.
         return [queue for queue in _queues_of(self._sessions) if queue.attended]
 
     def _hold_connection(self) -> None:
@@ -478,20 +481,20 @@ class MaintenanceThread:
         try:
             if queues:
                 queues[0].database.store.disconnect()
-            elif connection is not None:  # the ORM's database object is gone, and cannot close it
+            elif connection is not None:  # the ORM's database object is gone
                 connection.close()
         except Exception as error:
             log.debug("a connection could not be closed: %s", error)
 
-    # the duties, each of which returns the seconds until its next run
+    # the duties; each returns the seconds until its next run
 
     def _review(self) -> float:
-        """Leave out queues that are no longer installed, until they are used again."""
+        """Stop maintaining queues that are no longer installed, until they are used again."""
         liveness, store = self._sessions.liveness, self._queues[0].database.store
-        there = liveness is None or liveness.there()  # to connect would make an empty database
+        there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
             store.connect_apart()
-            self._hold_connection()  # now: below, no queue may be left to close it
+            self._hold_connection()  # now: below, the last queue may be dropped
         for queue in self._queues:
             try:
                 if there:
@@ -505,7 +508,7 @@ class MaintenanceThread:
         return REVIEW
 
     def _ask_to_write(self) -> float:
-        """Pause the other duties while the database may only be read, even if it lets this process write."""
+        """Pause the other duties while the database is read-only, even if this process could write to it."""
         only_reads = self._queues[0].database.only_reads()
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
@@ -515,8 +518,8 @@ class MaintenanceThread:
         if only_reads:
             self.paused = True
             for queue in self._queues:
-                queue.waiting.alarm()  # each waiter looks for itself
-            self._disconnect()  # a database that may be written again may be so on a new connection only
+                queue.waiting.alarm()  # each caller checks the database itself
+            self._disconnect()  # after a failover only a new connection may be writable
         return WRITABLE
 
     def _resolve(self) -> float:
@@ -525,7 +528,7 @@ class MaintenanceThread:
         return RETRY
 
     def _wake_waiters(self) -> float:
-        """Wake the waiters who may find something, if another process has committed."""
+        """Wake the waiters that may find something, if another process has committed."""
         changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
         woken = False
         if changed or not (self._notified or self._recheck < FALLBACK):
@@ -534,7 +537,7 @@ class MaintenanceThread:
             self.expire.next_at = 0.0
             self.roll_up.within(ROLL_UP)
         self._in_vain = 0 if woken or not self._notified else self._in_vain + 1
-        # There may have been two commits: one that was seen, and one on its way to a slow disk.
+        # A second commit may not be visible yet, for example on a slow disk: look again soon.
         self._recheck = min(self._notifier.unseen if self._notified else 2 * self._recheck, FALLBACK)
         return self._recheck
 
@@ -554,7 +557,7 @@ class MaintenanceThread:
         return FALLBACK if seconds > 0 else 0.0
 
     def _arm(self, seconds: float) -> None:
-        """Set the timer, which runs `expire` at that time, unless it is set to an earlier one."""
+        """Set the timer that runs `expire` in `seconds`, unless it is set to an earlier time."""
         at = time.monotonic() + seconds
         if at < self._armed - 0.001:
             self._armed = at
@@ -567,7 +570,7 @@ class MaintenanceThread:
         self.call_for(self.expire)
 
     def _roll_up(self) -> float:
-        """Roll up a batch of counters of each queue that has many; the other duties need not wait for all of them."""
+        """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
         self._to_roll_up = WeakSet(
             queue
             for queue in self._queues
@@ -584,12 +587,12 @@ class MaintenanceThread:
         return ASK
 
 
-# those of this process
+# the threads of this process
 
 _threads: WeakKeyDictionary[Any, MaintenanceThread] = WeakKeyDictionary()  # by database
 _scheduler: BackgroundScheduler | None = None
 _starting = threading.RLock()
-_kept_out: list[MaintenanceThread] = []  # of the database, while this process forks
+_kept_out: list[MaintenanceThread] = []  # stopped between two cycles while this process forks
 
 
 def _queues_of(mine: Sessions) -> list[QueueMaintenance]:
@@ -597,7 +600,7 @@ def _queues_of(mine: Sessions) -> list[QueueMaintenance]:
 
 
 def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
-    """The thread of this process for the database of a queue; None where there can be none."""
+    """Return the maintenance thread for the database of a queue, started if necessary; None if there can be none."""
     database = queue.database.store.database
     with _starting:
         thread = _threads.get(database)
@@ -622,7 +625,7 @@ def thread_of(database: object) -> MaintenanceThread | None:
 
 
 def is_paused(database: object) -> bool:
-    """Whether the thread of a database has paused since that could not be written. It is asked to go on."""
+    """Return whether the thread of a database has paused because that is read-only. If so, wake it to check again."""
     thread = _threads.get(database)
     if thread is None or not thread.paused or not thread.thread.is_alive():
         return False
@@ -631,7 +634,7 @@ def is_paused(database: object) -> bool:
 
 
 def leave(database: object) -> None:
-    """End what this process has with a database: sessions, its thread, their connections. The next call begins anew."""
+    """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
     mine = sessions.of(database)
     liveness = mine.liveness
     try:
@@ -650,23 +653,20 @@ def leave(database: object) -> None:
 
 
 def _timer() -> BackgroundScheduler:
-    """The timer of this process, which does no more than wake its maintenance threads, from a thread of its own."""
+    """Return the timer of this process. Its own thread only wakes the maintenance threads."""
     global _scheduler
     with _starting:
         if _scheduler is None:
             own = logging.getLogger("xq.timer")
             for logger in (own, logging.getLogger("apscheduler.executors.xq")):
-                logger.setLevel(logging.WARNING)  # else they tell of each job
+                logger.setLevel(logging.WARNING)  # else they log each job
             _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
             _scheduler.start()
         return _scheduler
 
 
 def _before_exit() -> None:
-    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open.
-
-    A process that ended may have left its session to one of them.
-    """
+    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
     ending = held_by(_threads.values())
     for thread in ending:
         thread.end()
@@ -678,8 +678,8 @@ sessions.before_exit.append(_before_exit)
 
 
 def _before_fork() -> None:
-    """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
-    # In this order, as the thread itself: it works, and then may have to start the timer.
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    # In the order of the thread itself, which holds `working` when it starts the timer.
     _kept_out.extend(thread for thread in held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
     _starting.acquire()
 

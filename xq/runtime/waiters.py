@@ -1,7 +1,7 @@
-"""Who of this process waits: for a task that is ready, for room in a queue that is full, for the end of a task.
+"""Waiters of this process: callers that wait for a ready task, for room in a full queue, or for the end of a task.
 
-Whoever waits has a place in a line, and sleeps until it is called. A signal is a reason to look, never an answer:
-the database has that. One signal calls one waiter, and who leaves with something calls the next if there is more.
+A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
+A waiter that found something wakes the next one if there is more.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")
 
-SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
-AGAIN = 0.2  # seconds after which a lost connection is tried again, or at most a row that others have locked
-SOON = 0.001  # seconds after which such a row is tried again first
+SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
+AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
+SOON = 0.001  # seconds until the first retry of such a row
 TOLD = 0.05  # seconds to wait for the acking thread to record the task that it acked
-ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
+ALONE = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock
 
 
 class Deadline:
-    """When patience ends, by real time. None seconds is never."""
+    """The time at which a wait ends, by the monotonic clock. Without seconds (None) it never ends."""
 
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds to sleep at most; none when it has passed."""
+        """The longest sleep in seconds; zero or negative after the deadline."""
         return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
 
 
 def _sleep(awake: threading.Event, seconds: float) -> bool:
-    """Sleep until an event is set, and clear it. False when it was not for so long."""
+    """Sleep until an event is set, and clear it. Return False if it was not set within `seconds`."""
     if not awake.wait(max(0.0, seconds)):
         return False
     awake.clear()
@@ -55,11 +55,11 @@ def _sleep(awake: threading.Event, seconds: float) -> bool:
 
 
 class Waiter:
-    """One that waits in a thread of its own."""
+    """A thread that waits for a task or for room."""
 
     def __init__(self, tube: str | None, session: Session | None) -> None:
-        self.tube = tube  # the only one that it wants; None for any
-        self.session = session  # the one that takes; None where it takes nothing
+        self.tube = tube  # the only one to take from; None for any
+        self.session = session  # by which it takes; None for a put
         self.called = False
         self._awake = threading.Event()
 
@@ -68,26 +68,26 @@ class Waiter:
         self._awake.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until called. False when nobody called for so long."""
+        """Sleep until `call`. Return False if it did not come within `seconds`."""
         called = _sleep(self._awake, seconds)
         self.called = False
         return called
 
 
 class Line:
-    """Waiters for things of which each serves one of them: first come, first called.
+    """A wait queue: first come, first woken. Each task, or each free place, is for one waiter.
 
-    A call is never lost: who was called looks, and who leaves without having looked to the end passes the call on.
+    No call is lost: a waiter that was called looks, and if it leaves before the end of its look, others are called.
     """
 
     def __init__(self, counted: Callable[[], None] = lambda: None) -> None:
-        self.waiters: dict[Waiter, float] = {}  # -> since when
-        self._counted = counted  # called whenever one came or left
+        self.waiters: dict[Waiter, float] = {}  # -> since when, in seconds since 1970
+        self._counted = counted  # called whenever a waiter was added or removed
         self._lock = threading.Lock()
 
     @property
     def since(self) -> list[float]:
-        """Since when they wait, in seconds since 1970."""
+        """The times at which the waiters came, in seconds since 1970."""
         return list(self.waiters.values())
 
     @contextmanager
@@ -99,17 +99,17 @@ class Line:
             self._counted()
             yield waiter
         except BaseException:
-            waiter.called = True  # it may have been, and then did not look to the end
+            waiter.called = True  # it may have been called, and its look did not end
             raise
         finally:
-            with self._lock:  # from here on it is called no more
+            with self._lock:  # after this it cannot be called
                 self.waiters.pop(waiter, None)
             self._counted()
-            if waiter.called:  # and leaves without having looked: others shall look, it is not known for which tube
+            if waiter.called:  # it leaves without a look: others must look, in any tube
                 self.call_for_any()
 
     def call(self, tube: str | None) -> None:
-        """Call one for what is in a tube, or in none."""
+        """Call the first waiter that may take from this tube (None: a task without a tube)."""
         with self._lock:
             for waiter in list(self.waiters):
                 if not waiter.called and waiter.tube in (None, tube):
@@ -122,14 +122,14 @@ class Line:
                 waiter.call()
 
     def call_closed(self) -> None:
-        """Call those whose session was closed."""
+        """Call the waiters whose session was closed."""
         with self._lock:
             for waiter in list(self.waiters):
                 if waiter.session is not None and waiter.session.closed:
                     waiter.call()
 
     def call_for_any(self) -> None:
-        """Call one for each tube that is waited for: there may be something in it."""
+        """Call the first waiter of each tube, and the first of any tube."""
         with self._lock:
             first: dict[str | None, Waiter] = {}
             for waiter in list(self.waiters):
@@ -139,17 +139,17 @@ class Line:
 
 
 class Ending:
-    """One that waits for the end of a task."""
+    """A caller that waits for the end of a task."""
 
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
-        self.parts: Parts = ()  # the key of the task, once a row may tell the database who waits
+        self.parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
         self.awake = threading.Event()
-        self.lost = False  # whether the session is, for which the database knew it
+        self.lost = False  # whether the session that registered the wait was lost
         self.row: Row = ()  # of the task, as this process saw it last
-        self.here = False  # whether a session of this process holds the task, as far as is known
-        self.gone = False  # whether this process has deleted the row, and `row` is how
-        self.event: str | None = None  # with which the task ended
+        self.here = False  # whether a session of this process owns the task, as far as it has seen
+        self.gone = False  # whether this process has deleted the row; `row` is its last state
+        self.event: str | None = None  # that ended the task
         self.target = ""
 
     def tell(self, event: str, target: str) -> None:
@@ -173,31 +173,34 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
-        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
-        self.woken: Callable[[], None] = lambda: None  # raises where a call must wait no longer
+        self.listen: Callable[[], bool] = lambda: False  # starts a thread that calls `heard`; False if none can run
+        self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
         self.forget()
 
     def forget(self) -> None:
-        """Nobody waits, in a child that was forked: threads are not copied with their process."""
+        """Start without waiters. In a forked child there are none: threads are not copied."""
         count = self.database.observers.count
         self.takers = Line(count)
         self.putters = Line(count)
         self._endings: dict[str, Ending] = {}
         self._writing = threading.Lock()
-        self._left: list[Ending] = []  # of those who wait no more, whose rows are yet to be deleted
+        self._left: list[Ending] = []  # ended waits whose rows are still to be deleted
 
     @property
     def anybody(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a caller waits."""
         return bool(self.takers.waiters or self.putters.waiters or self._endings)
 
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
-        """As `Takes.oldest`, but patient: it comes back as soon as there is one. Raises as `_may_wait`."""
+        """Take up to `n` tasks, and wait up to `timeout` seconds (None: without limit) for the first.
+
+        Returns an empty list if none came. Raises InTransaction and ConfigurationError if the caller must not wait.
+        """
         if timeout == 0:
             return self.takes.oldest("take", n, options, tube=tube)
-        taken: list[str | None] = []  # the mark
+        taken: list[str | None] = []  # the token
         try:
             with self._may_wait("take", timeout):
                 found = self.takes.oldest("take", n, options, tube=tube, then=taken.append)
@@ -214,7 +217,7 @@ class Waiting(Generic[T]):
         deadline: Deadline,
         then: Callable[[str | None], None],
     ) -> list[T]:
-        self.listen()  # from before the look: what comes after it is told of
+        self.listen()  # before the look, so that no later commit is missed
         with self.takers.place(tube, self.database.session) as waiter:
             while not (found := self._take_if_there(n, options, tube, deadline, then)):
                 if not self._sleep(waiter, deadline):
@@ -231,7 +234,7 @@ class Waiting(Generic[T]):
         deadline: Deadline,
         then: Callable[[str | None], None],
     ) -> list[T]:
-        """As `Takes.oldest`. A database that is not there has nothing, as long as there is time for it to come back."""
+        """Take as `Takes.oldest`. Return no tasks if the connection is lost and the deadline has not passed."""
         try:
             return self.takes.oldest("take", n, options, tube=tube, then=then)
         except Exception as error:
@@ -239,12 +242,12 @@ class Waiting(Generic[T]):
             return []
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
-        """Raise it again, unless it is that the connection was lost, and there is time to wait for another one."""
+        """Raise the error, unless the connection was lost and there is time to wait for a new one."""
         if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
             raise error
 
     def _pass_on(self) -> None:
-        """Call the next, if there is more. No error of the database is raised: what was taken must be returned."""
+        """Call the next waiters if there are more tasks. Ignore database errors: the caller must get its tasks."""
         try:
             more = self.takes.any_ready()
         except Exception as error:
@@ -255,7 +258,10 @@ class Waiting(Generic[T]):
             self.takers.call_for_any()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
-        """As `Inserts.put`, but waits while the queue is full. Raises Full when time is up, and as `_may_wait`."""
+        """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
+
+        Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
+        """
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
         with self._may_wait("put", timeout):
@@ -264,7 +270,7 @@ class Waiting(Generic[T]):
     def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         deadline = Deadline(timeout)
         if timeout != 0:
-            self.listen()  # from before the look: room that is made after it is told of
+            self.listen()  # before the put, so that no later commit is missed
         with self.putters.place() as waiter:
             while True:
                 try:
@@ -275,11 +281,11 @@ class Waiting(Generic[T]):
                         timeout == 0 or not self._sleep(waiter, deadline)
                     ):
                         raise
-        self.putters.call_for_any()  # the first alone, each time: whoever was called, too, may be the faster one
+        self.putters.call_for_any()  # wakes one waiter: there may be more room
         return found
 
     def _sleep(self, waiter: Waiter, deadline: Deadline) -> bool:
-        """Sleep until called, or as long as one may without being called. False when the deadline has passed."""
+        """Sleep until called, or until the next look without a call. Return False if the deadline has passed."""
         if deadline.left <= 0:
             return False
         try:
@@ -292,18 +298,21 @@ class Waiting(Generic[T]):
         return True
 
     def _alone(self) -> bool:
-        """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
+        """Return whether no maintenance thread wakes waiters: then they look and sweep every ALONE seconds."""
         return not self.listen() or self.database.clock is not None or self.database.store.in_transaction()
 
     @contextmanager
     def _may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> Iterator[None]:
-        """Within the block this thread may wait. Raises InTransaction and ConfigurationError."""
+        """Allow this thread to wait within the block, unless `timeout` is 0.
+
+        Raises InTransaction in a transaction, and ConfigurationError if another thread waits on the same connection.
+        """
         if timeout == 0:
             yield
             return
         otherwise = f", or say {option}=0"
         store, mine = self.database.store, self.database.sessions
-        # A transaction of one thread is that of all others there, who then wait within it, or end it.
+        # Threads on one connection share its transactions: one could wait within another's, or end it.
         shared = None if mine is None or store.has_threads else mine.waits
         if shared is not None and not shared.acquire(blocking=False):
             raise ConfigurationError(
@@ -321,7 +330,10 @@ class Waiting(Generic[T]):
     # for the end of a task
 
     def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
-        """Put a task and wait for its end, with no gap between the two."""
+        """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
+
+        Returns the task, and whether it was processed.
+        """
         if timeout == 0:
             return self.inserts.put([task], options)[0], False
 
@@ -330,11 +342,14 @@ class Waiting(Generic[T]):
             return self.tasks.identify(found)[0]
 
         with self._may_wait("put", timeout, "wait"):
-            # Nobody else sees the task yet: there is none to be held, unless it may be one that was there.
+            # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.
             return self._until_the_end(put, Deadline(timeout), held=self.machine.guard("unique") is None)
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
-        """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, and as `_may_wait`."""
+        """Wait up to `timeout` seconds (None: without limit) for the end of a task.
+
+        Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
+        """
         with self._may_wait("wait", timeout):
             row, state = self.finish.look(parts)
             if timeout == 0 or state not in self.machine.pending:
@@ -366,10 +381,10 @@ class Waiting(Generic[T]):
                         break
                 except Exception as error:
                     self._forgive(error, deadline)
-                    ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
+                    ending.lost = True  # assume it: the new registration also finds an end that was missed
             said = Deadline(TOLD)
             while ending.here and (ending.event, ending.target) == ("ack", ABSENT) and said.left > 0:
-                _sleep(ending.awake, said.left)  # the thread that ended it has committed, and is about to say how
+                _sleep(ending.awake, said.left)  # the acking thread has committed, and is about to record the row
         finally:
             if ending.parts:
                 self._end(ending)
@@ -377,7 +392,7 @@ class Waiting(Generic[T]):
             return self._last(ending), self._processed(ending.event, ABSENT)
         try:
             row, state = self.finish.look(parts)
-        except NotFound:  # it ended, and its row went away, since we looked last
+        except NotFound:  # it ended, and its row was deleted, since the last look
             done = ending.event is not None and self._processed(ending.event, ending.target)
             return self._last(ending), done
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
@@ -385,24 +400,24 @@ class Waiting(Generic[T]):
     def _last(self, ending: Ending) -> T:
         """Return a task whose row is gone, as it last was."""
         row = list(ending.row)
-        if ending.event == "ack":  # which is of taken tasks alone
+        if ending.event == "ack":  # only a taken task can be acked
             row[self._status_at] = self.database.dialect.words[TAKEN if ending.target == ABSENT else ending.target]
         return self.tasks.returned(row)
 
     def _begin(self, ending: Ending, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
-        """Have the end of a task be told of, if it is yet to come. Returns its row, its state, and whether it will be.
+        """Register the wait for the end of a task, unless it has ended.
 
-        `held` says that nobody else can end it until this has begun.
-
-        It will not where another transaction has locked the row: nobody knows when that ends.
+        Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
+        the row, since that may end the task at any time. `held` says that no other process can end the task before the
+        commit.
         """
-        self.listen()  # from before it is told of
+        self.listen()  # before the registration, so that no end is missed
         try:
-            # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
+            # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
             with self._writing:
                 return self.database.unit(partial(self._begin_at_once, ending, named_task, held), transaction=True)
         except Exception as error:
-            if self.takes.in_doubt.excluded_by(error):  # then there is no row
+            if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
                 self._drop_ending(ending)
                 ending.parts = ()
             raise
@@ -418,8 +433,8 @@ class Waiting(Generic[T]):
         session = opened.sessions.own()
         ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
         self.database.list_session(opened, session)
-        ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
-        self._add_ending(ending)  # before the row is seen: what is told of it finds somebody
+        ending.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
+        self._add_ending(ending)  # before the commit: a notification must find it
         self.database.execute(opened.dialect.begin_wait, {**self._values(ending), "uuid": session.uuid})
         return row, state, True
 
@@ -433,13 +448,13 @@ class Waiting(Generic[T]):
         return found
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
-        """Have the end of a task be told of again, which nobody is told of any more. False when it has ended by now."""
+        """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
         ending.parts = parts
         with self._writing:
             self._end_in_database(ending)
         if ending.event is not None:
             return False
-        if not self.database.may_move:  # nor hold the task meanwhile: look again and again
+        if not self.database.may_move:  # it may not lock the task either: look again and again
             with suppress(NotFound):
                 return self.finish.look(parts)[1] in self.machine.pending
             return False
@@ -451,7 +466,7 @@ class Waiting(Generic[T]):
         return state in self.machine.pending
 
     def session_lost(self) -> None:
-        """The session of this process was lost, and with it what the database knew of who waits."""
+        """Wake the callers that wait for an end: the database deleted their waits with the lost session."""
         for ending in list(self._endings.values()):
             ending.lost = True
             ending.awake.set()
@@ -462,14 +477,14 @@ class Waiting(Generic[T]):
             with self._writing:
                 self._end_in_database(ending)
         except BaseException as error:
-            if not isinstance(error, Error):  # of xq's own: then there is no table
+            if not isinstance(error, Error):  # an error of xq means that there is no table
                 self._left.append(ending)
             if self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
-                raise  # else what is known of the end is more than that its row could not be deleted
+                raise  # ignore database errors: the caller must get the result of its wait
 
     def _end_in_database(self, ending: Ending) -> None:
         for event, target in self.database.execute(self.database.dialect.end_wait, self._values(ending)):
-            if event is not None:  # what nobody told of counts, too
+            if event is not None:  # an end that was not notified yet
                 ending.tell(event, target)
 
     @staticmethod
@@ -477,13 +492,16 @@ class Waiting(Generic[T]):
         return {**named(ending.parts), "waiter": ending.waiter}
 
     def _processed(self, event: str, state: str) -> bool:
-        """Whether the end of a task is that it was done."""
+        """Return whether a task that ended by this event, or in this state, was acked."""
         if state == ABSENT:
             return event == "ack"
         return any(row.event == "ack" and row.target == state for row in self.machine.rows)
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
-        """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
+        """Return the waits as (key of the task, uuid of the session, since when in seconds since 1970).
+
+        The key is None for a caller of this process that waits in take.
+        """
         rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
@@ -491,14 +509,14 @@ class Waiting(Generic[T]):
             *((None, own, since) for since in self.takers.since),
         ]
 
-    # what is heard
+    # notifications
 
     def heard(self) -> bool:
-        """Somebody wrote to the database, nobody knows what: let those look who may find something.
+        """Wake the waiters that may find something, after another process has committed an unknown change.
 
-        Returns whether anybody was called.
+        Returns whether a waiter was woken, other than one for room.
         """
-        # A take that finds nothing locks writers out for nothing.
+        # A query first: a take that finds nothing would lock out writers.
         ready = bool(self.takers.waiters) and self.takes.any_ready()
         if ready:
             self.takers.call_for_any()
@@ -508,15 +526,15 @@ class Waiting(Generic[T]):
         return ended or ready
 
     def alarm(self) -> None:
-        """The queue is not there any more: let everybody see for himself."""
+        """Wake all waiters: the queue was uninstalled or reconfigured, or became read-only."""
         self.takers.call_all()
         self.putters.call_all()
         for ending in list(self._endings.values()):
             ending.awake.set()
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
-        """This process moved tasks, and has committed since."""
-        if self._endings and source != ABSENT:  # a task that was put is known, and may be another thread's by now
+        """Wake waiters after this process has committed a transition of tasks."""
+        if self._endings and source != ABSENT:  # the row of a put is known, and another thread may have moved it
             self._keep(target, {self.tasks.key_of(row): row for row in rows})
         if target != READY and self.machine.frees(source, target):
             self.takers.call_for_any()
@@ -532,17 +550,17 @@ class Waiting(Generic[T]):
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
-        """Keep those rows, by their keys, of tasks that this process has moved and whose end is waited for."""
+        """Record the rows (by key) of tasks that this process has moved, for the callers that wait for their end."""
         for ending in list(self._endings.values()):
-            # After its end the key may be that of another task. That it is gone may be known later than its event.
+            # After the end, the key may belong to another task. The deletion may be recorded after its event.
             over = ending.gone or (ending.event is not None and target != ABSENT)
             if not over and (row := rows.get(ending.parts)) is not None:
                 ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
-                if ending.event is not None:  # told by another thread, which was faster
+                if ending.event is not None:  # another thread has recorded the end already
                     ending.awake.set()
 
     def _look_at_taken(self) -> None:
-        """Look at the tasks that are taken and whose end is waited for: when that comes their rows may be gone."""
+        """Record the rows of taken tasks whose end is waited for: at the end they may be deleted."""
         if not self._endings:
             return
         opened = self.database.open()
@@ -552,7 +570,7 @@ class Waiting(Generic[T]):
                 ending.row = row
 
     def collect(self) -> int:
-        """Tell those whose tasks have ended how they did. Returns how many there were."""
+        """Wake the callers whose tasks have ended. Return their number."""
         ends = self.database.execute(self.database.dialect.ends) if self._endings else []
         mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
         for ending, event, target in mine:
@@ -560,7 +578,7 @@ class Waiting(Generic[T]):
         while self._left:
             try:
                 ending = self._left.pop()
-            except IndexError:  # several threads collect
+            except IndexError:  # another thread popped it
                 break
             try:
                 self._end_in_database(ending)

@@ -1,4 +1,4 @@
-"""Workers: threads that take tasks, call a function with each, and ack what it returned from."""
+"""Workers: threads that take tasks, call a function with each, and ack a task when the function returns."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from xq.engine.finish import Finish
 
 T = TypeVar("T")
 
-LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
+LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
-LOST = (NotFound, WrongState, NotOwner)  # what a move raises of a task that is in another's hand, or in none
-BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
+LOST = (NotFound, WrongState, NotOwner)  # raised if this process does not own the task any more
+BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a failed task is retried: the first time, and at most
 
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[T]):
-    """What is done with tasks, by how many threads, and how often it is tried before the task is buried."""
+    """The function of a worker, its number of threads, and the attempts before a task is buried (None: no limit)."""
 
     function: Callable[..., object]
     workers: int = 1
     max_attempts: int | None = None
-    finishes: bool = False  # whether the function is given what finishes its task, too
+    finishes: bool = False  # whether the function also gets `finish`
 
 
 def work(
     name: str, machine: Machine, function: object, workers: object, max_attempts: object = None, finishes: bool = False
 ) -> Work[Any]:
-    """The work of the queue of this name. Raises ConfigurationError for what cannot be."""
+    """Return the checked work of the queue of this name. Raises ConfigurationError for a wrong argument."""
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"a worker of {name} is a function of a task, not {shown(function)}")
     for argument, number in (("workers", workers), ("max_attempts", 1 if max_attempts is None else max_attempts)):
@@ -54,15 +54,15 @@ def work(
 
 
 class Workers(Generic[T]):
-    """The workers of one queue, while they run. Their threads take with the session of the process.
+    """The running workers of one queue. Each call of `takes` gets as many threads as the work says.
 
-    There are as many as the work says for each of `takes`.
+    The threads take by the session of the process.
     """
 
     def __init__(
         self,
         takes: Sequence[Callable[[float], T | None]],
-        moves: Callable[[], Finish[T]],  # asked for each time: reconfigure brings others
+        moves: Callable[[], Finish[T]],  # called for each move: `reconfigure` replaces it
         work: Work[T],
         until_empty: bool = False,
     ) -> None:
@@ -77,10 +77,10 @@ class Workers(Generic[T]):
         self._log = moves().log
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand.
+        """Work until SIGTERM or SIGINT, or with `until_empty` until no task is ready.
 
-        Raises what ended a worker: not what the function raised, nor what was wrong with a task, nor that the database
-        was away.
+        A second signal releases the tasks. Raises the error that ended a worker. Errors of the function, of a task, and
+        of a lost connection end none.
         """
         takes = [take for take in self._takes for _ in range(self._work.workers)]
         threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
@@ -89,7 +89,7 @@ class Workers(Generic[T]):
             for thread in threads:
                 thread.start()
             for thread in threads:
-                while thread.is_alive():  # a join without an end would hear no signal
+                while thread.is_alive():  # a join without a timeout would block the signal handlers
                     thread.join(LISTEN)
         if self._error is not None:
             raise self._error
@@ -105,7 +105,7 @@ class Workers(Generic[T]):
             self._log.info("%s: the workers end with what is in hand; a second one releases it", name)
 
         if threading.current_thread() is not threading.main_thread():
-            yield  # signals are the main thread's, and so is stopping
+            yield  # only the main thread can handle signals
             return
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -133,7 +133,7 @@ class Workers(Generic[T]):
                 elif self._until_empty:
                     break
         except BaseException as error:
-            # What an Error says is enough: a queue that is not installed, say.
+            # The message of an Error needs no traceback, for example of a queue that is not installed.
             known = isinstance(error, Error)
             self._log.error(
                 "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
@@ -156,7 +156,7 @@ class Workers(Generic[T]):
                     finished = self._call(task, held)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except BaseException as error:  # of a coroutine that was cancelled, say, or a generator that was closed
+            except BaseException as error:  # such as CancelledError or GeneratorExit
                 failed(error)
                 return
             if finished is None:
@@ -167,7 +167,7 @@ class Workers(Generic[T]):
             del self._in_hand[me]
 
     def _call(self, task: T, held: Held) -> _Finished | None:
-        """Call the function. Returns how it has finished the task by what it was given for that, if it has."""
+        """Call the function. Return how it has finished the task by `finish`, or None if it has not."""
         if not self._work.finishes:
             self._work.function(task)
             return None
@@ -178,7 +178,7 @@ class Workers(Generic[T]):
             within = self._store.in_transaction()
             move = partial(self._moves().one, event, held, options, update)
             moved: T | None = self._finish(move, _raise, repeats=not within)
-            # Without a mark a task that was given back may be in this process's hands again, and is another's there.
+            # Without a token, a released task that another thread has taken again looks like an undone release.
             in_doubt = within and moved is not None and (held.mark is not None or event != "release")
             finished = _Finished(in_doubt)
             return moved
@@ -191,19 +191,19 @@ class Workers(Generic[T]):
             raise Undone(self._store.name, self._moves().tasks.app_key(held.parts))
 
     def _may_be_tried(self, task: T, held: Held, attempts: int) -> bool:
-        """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.
+        """Return whether to call the function. If workers died in all attempts, bury the task and return False.
 
-        Once more may be tried what was given up, and which somebody has dug out since.
+        A buried task that was dug out is tried once more.
         """
         if not self._work.max_attempts or attempts <= self._work.max_attempts:
             return True
         once_more = self._finish(partial(self._may_try_once_more, task), partial(self._failed, held, attempts))
-        if once_more is False:  # and not None, where the task is lost, or has failed by now
+        if once_more is False:  # None: the task was lost, or has failed
             self._bury(held, f"it was taken {attempts - 1} times and never finished")
         return bool(once_more)
 
     def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
-        """Release a task, or bury it: within the handler of its error, which is logged."""
+        """Log the error of a task, and release or bury it. Call it within the handler of that error."""
         most = self._work.max_attempts
         if most and attempts >= most:
             self._bury(task, f"{type(error).__name__}: {_text(error)}", error)
@@ -216,11 +216,11 @@ class Workers(Generic[T]):
         if "delay" in self._moves().machine.options("release"):
             self._finish(partial(self._move, "release", task, delay=delay), leave)
         else:
-            self._stop.wait(delay)  # else it would come back at once
+            self._stop.wait(delay)  # else it would be ready at once
             self._finish(partial(self._move, "release", task), leave)
 
     def _leave(self, task: Held, error: Exception) -> None:
-        """What cannot even be given back keeps no other task from being done."""
+        """Log a task that cannot be released either. It stays taken, and the worker goes on."""
         self._log.exception("task %s can be neither finished nor given back, and stays taken", self._key(task))
 
     def _bury(self, task: Held, why: str, error: BaseException | None = None) -> None:
@@ -235,7 +235,7 @@ class Workers(Generic[T]):
         return self._moves().one(event, task, options)
 
     def _may_try_once_more(self, task: T) -> bool:
-        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
+        """Return whether the taken task was buried before and dug out: then its role error is set. Clear it."""
         moves = self._moves()
         if not moves.tasks.in_role(task, "error"):
             return False
@@ -244,7 +244,7 @@ class Workers(Generic[T]):
         return True
 
     def _give_up(self, task: Held, why: str, trace: str) -> T:
-        """Bury a task, and write down why: first, so that reports can group tasks by it, and then the traceback."""
+        """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
         moves = self._moves()
         role = moves.tasks.table.roles.get("error")
         if role is None:
@@ -255,7 +255,7 @@ class Workers(Generic[T]):
             told = f"{told}\n{storable(trace, most - len(told) - 1)}"
         try:
             return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
-        except Exception as refused:  # of a character set that lacks some, or of values that are to differ
+        except Exception as refused:  # for example characters that the column cannot hold, or a unique index
             if isinstance(refused, LOST) or self._store.may_pass(refused):
                 raise
             self._log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
@@ -268,11 +268,11 @@ class Workers(Generic[T]):
         expected: tuple[type[Error], ...] = (),
         repeats: bool = True,
     ) -> Any:
-        """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
+        """Run `move`, retried while the database fails, and return its result, or None.
 
-        The function may have lost the task, which is told of, or finished it itself, where that is `expected`. What
-        asking again would not mend is left to `otherwise`, within the handler of that error; without `repeats` (a
-        transaction in which something failed is over) so is all else.
+        None means one of two things. The task was lost, which is logged: as a debug message if the error is
+        `expected`. Or a retry is useless: then `otherwise` is called within the handler of the error. Without `repeats`
+        (within a transaction, which a failure ends) no error is retried.
         """
         while True:
             try:
@@ -290,7 +290,7 @@ class Workers(Generic[T]):
                 self._wait_for_the_database(error)
 
     def _wait_for_the_database(self, error: Exception) -> None:
-        """What the database refuses now, it may grant in a second. Raises what is no failure of a database."""
+        """Wait BACKOFF seconds after an error of the database. Raise any other error, and those of a rejected row."""
         if self._store.classify(error) in (ErrorKind.NOT_DATABASE, *REFUSALS):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
@@ -299,7 +299,7 @@ class Workers(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """That a function has finished its task by itself."""
+    """The function has finished its task by `finish`."""
 
     in_doubt: bool  # within a transaction, which may be rolled back
 
@@ -316,19 +316,19 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """An error for one line of the log."""
+    """Return an error as one line for the log."""
     return next(iter(f"{type(error).__name__}: {_text(error)}".splitlines()))[:LONGEST_LINE]
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error)).rstrip()
-    except Exception:  # of an error that cannot be told
+    except Exception:  # the error's own __str__ may raise
         return ""
 
 
 def storable(text: str, most: int) -> str:
-    """So much of a text as a field of `most` characters holds, in any database; of one too long the middle goes."""
+    """Return a text that a field of `most` characters can store in any database. The middle of a longer one is cut."""
     text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
     if len(text) <= most:
         return text

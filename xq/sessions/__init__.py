@@ -1,1 +1,1 @@
-"""Who owns a taken task: sessions, and how the death of one becomes known."""
+"""Sessions, the owners of taken tasks, and the liveness locks that show that their processes live."""

@@ -1,6 +1,6 @@
-"""What is done when the process forks: one registry, in the order of `PARTS`, whatever was imported first.
+"""Run hooks when the process forks, in the order of `PARTS`, independent of the order of imports.
 
-A child has no thread of its parent and none of its sessions and locks, and must not close its connections.
+A child has none of its parent's threads, sessions and locks, and must not close its connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def at_fork(
     before: Callable[[], None] = lambda: None,
     in_parent: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call these when the process forks."""
+    """Register hooks of a part, one of `PARTS`: call them when the process forks."""
     _hooks.append((PARTS.index(part), Hooks(in_child, before, in_parent)))
     _hooks.sort(key=lambda hooks: hooks[0])
 

@@ -1,4 +1,4 @@
-"""Liveness locks show that the process of a session lives; the tasks of one without are orphaned, and reaped."""
+"""Liveness locks: each shows that the process of a session lives. Tasks of a session without one are reaped."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-ORPHANS = 5.0  # seconds between two looks for tasks whose session is not registered
+ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
 
 log = logging.getLogger("xq")
 
 
 def held_by(weak: Iterable[R]) -> list[R]:
-    """Return what a collection of weak references holds. To copy it fails if another thread adds to it meanwhile."""
+    """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
     while True:
         try:
             return list(weak)
@@ -35,71 +35,71 @@ def held_by(weak: Iterable[R]) -> list[R]:
 
 
 class Liveness(Protocol):
-    """The liveness locks of a process, which the system releases with it, however it ends."""
+    """The liveness locks of a process. The system releases them when the process ends, however it ends."""
 
     def acquire(self, uuid: str) -> bool:
-        """Hold the liveness lock of a session. False where another process is about to end the session."""
+        """Acquire the liveness lock of a session. Return False if another process is ending the session."""
 
     def release(self, uuid: str) -> None:
-        """Release it, once it was released as often as it was acquired."""
+        """Release the lock, when this was called as often as `acquire`."""
 
     def alone(self, uuid: str) -> AbstractContextManager[bool]:
-        """Whether no process holds this session; and none begins to within the `with`."""
+        """Yield whether no process holds the lock of this session. None can acquire it within the block."""
 
     @property
     def lease(self) -> float | None:
-        """Seconds after which a session ends that was not renewed; None where the system tells who lives."""
+        """The seconds after which a session ends unless it is renewed; None if the locks end with the process."""
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Those of these sessions that no process seems to hold."""
+        """Return those of these sessions whose locks no process seems to hold."""
 
     @property
     def intact(self) -> bool:
-        """Whether no lock is known to be lost: quick, and asked often."""
+        """Whether no lock is known to be lost. Must be fast: each take reads it."""
 
     @property
     def skew(self) -> float:
-        """Seconds by which the clock of the database is ahead of this machine's."""
+        """The seconds by which the clock of the database is ahead of this machine's."""
 
     def is_held(self, uuid: str) -> bool:
-        """Whether this process still holds the lock of a session."""
+        """Return whether this process still holds the lock of a session."""
 
     def pop_lost(self) -> list[str]:
-        """The sessions of this process whose locks the system has released since this was last asked."""
+        """Return the sessions of this process whose locks were lost since the last call."""
 
     def renew(self) -> bool:
-        """Acquire lost locks again. Returns whether all other processes have had the time to do so, too."""
+        """Acquire lost locks again. Return whether all other processes have had the time to do so, too."""
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement, with named values, run on a connection of its own.
+        """Run a statement, with named values, on the session connection, and return its rows.
 
-        None where it has none, or would have to wait there.
+        Returns None if there is no such connection, or if the statement would have to wait.
         """
 
     def announce(self) -> None:
-        """Have others look from now on whether the sessions live that are listed by now."""
+        """Let other processes check the locks of the sessions that are registered by now."""
 
     def there(self) -> bool:
-        """Whether the database is there at all; it is not made by asking."""
+        """Return whether the database exists, without creating it."""
 
     def close(self) -> None:
-        """Close the connection that it has, if any, until it is needed again."""
+        """Close the session connection, if there is one, until it is needed again."""
 
 
 class Others(Protocol):
-    """Queues of a database that this process maintains, opened or not: many are looked at by one statement."""
+    """Queues of a database that this process maintains without opening all of them. One statement queries many."""
 
     def names(self, of: Collection[str]) -> set[str]:
-        """Those of these names that are of such queues."""
+        """Return those of these names that belong to such queues."""
 
     def open_for(self, session: str) -> None:
-        """Open those in which a session may hold tasks."""
+        """Open the queues in which a session may own tasks."""
 
     def orphans(self) -> set[str]:
-        """The sessions that own tasks of any of them and are not registered. Those queues are opened."""
+        """Return the sessions that own tasks of these queues and are not registered. Open the queues of these tasks."""
 
     def expire(self) -> float | None:
-        """Move a batch of the due tasks of each. Returns the seconds until the next run; None for no need of one."""
+        """Move a batch of the due tasks of each. Return the seconds until the next run; None if none is needed."""
 
 
 class Reaper:
@@ -108,16 +108,16 @@ class Reaper:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self.others: WeakSet[Others] = WeakSet()
-        self.reaped = 0  # how many sessions of others this process has ended
+        self.reaped = 0  # the number of sessions of other processes that this process has ended
         self._at = 0.0  # the monotonic time of the last run
-        self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session is not registered
+        self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
         self._running = threading.RLock()
 
     def forked(self) -> None:
         self._running = threading.RLock()
 
     def reap(self, unless_since: float = math.inf) -> None:
-        """End the sessions without a process, and those that have expired, unless that was done since this time."""
+        """End the sessions whose process is gone and those that have expired, unless done since this monotonic time."""
         with self._running:
             if self._at < unless_since:
                 self._at = time.monotonic()
@@ -153,9 +153,9 @@ class Reaper:
                 self.reaped += 1
 
     def _registered(self) -> dict[str, float | None] | None:
-        """The sessions that may own tasks of queues which this process maintains, and in how many seconds they expire.
+        """Return the sessions that may own tasks of the maintained queues, with the seconds until each expires.
 
-        None for those that live. Nothing at all if no queue can be asked.
+        The seconds are None for a session that lives. Returns None if there is no queue to query.
         """
         rows = self._sessions.ask(lambda queue: queue.listed(), otherwise=None)
         if rows is None:
@@ -170,7 +170,7 @@ class Reaper:
         return ends
 
     def _orphans(self) -> set[str]:
-        """The sessions that own tasks and are not registered."""
+        """Return the sessions that own tasks and are not registered."""
         self._orphans_at = self._at + ORPHANS
         found: set[str] = set()
         for queue in self._sessions.queues:

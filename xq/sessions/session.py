@@ -1,4 +1,4 @@
-"""Who owns a taken task: the session of a process, or one that was entered, and the token of the take."""
+"""Sessions own taken tasks: that of the process, or one that was entered. Each take has a token of its session."""
 
 from __future__ import annotations
 
@@ -26,91 +26,94 @@ from xq.sessions.liveness import Liveness, Reaper, held_by
 R = TypeVar("R")
 S = TypeVar("S")
 
-UUID_LENGTH = 36  # with its dashes; the token of a take begins so, and goes on with one character more, see `tokens_of`
+UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
 log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
-_ends_at_exit = 0  # the process that was told
-before_exit: list[Callable[[], None]] = []  # what is done before the sessions of a process that ends are left
+_ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with multiprocessing
+before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
 
 
 class SessionQueue(Protocol):
-    """One queue, as the sessions of its database see it."""
+    """A queue, as used by the sessions of its database."""
 
     @property
     def name(self) -> str:
-        """Of the queue, in its database."""
+        """The name of the queue in its database."""
 
     @property
     def installed(self) -> bool: ...
 
     @property
     def sessions(self) -> Sessions | None:
-        """The sessions of the database that the queue is in now."""
+        """The sessions of this process in the model's current database; None if the model has none."""
 
     def briefly_connected(self) -> AbstractContextManager[object]:
-        """Have a connection of this thread in the block, and close it after, unless it was open before."""
+        """Open a connection of this thread for the block, and close it after, unless it was open before."""
 
     def orphans(self) -> list[str]:
-        """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
+        """Return the sessions that own tasks of this queue and are not registered."""
 
     def listed(self) -> list[tuple[str, str, float | None]]:
-        """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
+        """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.
+
+        A session has a row per queue. The seconds are None while it lives.
+        """
 
     def expire_later(self, uuid: str) -> bool:
-        """Have a session end in so many seconds as the database is configured for. False when at once."""
+        """Let a session expire after session_ttr seconds, as configured. Return False if it must end at once."""
 
     def is_there(self, uuid: str) -> bool:
-        """Whether the database lists a session that has not ended."""
+        """Return whether a session is registered and has not ended."""
 
     def has_expired(self, uuid: str) -> bool:
-        """Whether a session that was to end has ended for good: looked at as a write, that nobody may pass by."""
+        """Return whether an expiring session has expired. Lock it: no process can rejoin it before the commit."""
 
     def give_back(self, uuid: str, event: str) -> None:
-        """Release what a session holds in this queue, and strike it off the list of those that do."""
+        """Release the tasks of a session in this queue, recorded as `event`, and deregister it from this queue."""
 
     def forget_waits(self, uuid: str) -> None:
-        """Forget that anybody of a process waits, whose session this was."""
+        """Delete the waits that the process of this session has registered."""
 
     def session_closed(self) -> None:
-        """Wake the callers that wait to take for a session of this process which is closed."""
+        """Wake the callers that wait to take for a closed session of this process."""
 
     def session_lost(self) -> None:
-        """The session of this process was lost: what the database knew of it, it knows no more."""
+        """Handle the loss of the process's own session: its registered waits are gone."""
 
     def deregister(self, uuid: str) -> None:
-        """Forget a session, which can be joined no more."""
+        """Delete a session from the database. It cannot be joined any more."""
 
     def liveness(self) -> Liveness | None:
-        """The liveness locks of the database; None where no other process sees it."""
+        """Return the liveness locks of the database; None if no other process can access it."""
 
     def rejoin(self, uuid: str) -> bool:
-        """Have a session go on that was about to end. False when there is none of this uuid."""
+        """Keep an expiring session alive. Return False if no session of this uuid is registered."""
 
 
 class Holder(Protocol):
-    """What knows by itself which sessions of this process have taken its tasks."""
+    """An object that itself records which sessions of this process have taken its tasks."""
 
     def give_back(self, session: str) -> None:
-        """A session has ended."""
+        """Release the tasks of an ended session."""
 
 
 queues: WeakSet[SessionQueue] = WeakSet()  # of all the queues of this process
 
 
 class Entry(NamedTuple):
-    """That a thread or asyncio task has entered a session: by `with`, or by its name (`Sessions.join`)."""
+    """A record that a thread or asyncio task has entered a session, by `with` or by `Sessions.join`."""
 
     sessions: Sessions
-    session: Session | None  # None: that of the process
-    joined: bool  # by its name: until another is, or the `with` around that is left
+    session: Session | None  # None: the session of the process
+    joined: bool  # by `Sessions.join`: until the next join, or the end of the `with` around it
 
 
 class State(Enum):
-    """Of a session in this process. (In the database it is registered, expiring, or not there.)"""
+    """The state of a session in this process. (In the database it is registered, expiring, or absent.)"""
 
     LEFT = "this process does not hold its liveness lock"  # `acquire` makes it LIVE
     LIVE = "this process holds its liveness lock"  # `release` makes it LEFT
@@ -120,15 +123,16 @@ class State(Enum):
 class Session:
     """An owner of tasks. `with session:` makes it the current one of this thread or asyncio task.
 
-    Leaving the last `with` of a process ends it, unless other processes have joined it, and so gives its tasks back.
+    The end of the last `with` of a process ends the session and releases its tasks, unless other processes have joined
+    it.
     """
 
     def __init__(self, sessions: Sessions, uuid: str) -> None:
         self.uuid = uuid
         self.sessions = sessions
         self.state = State.LEFT
-        self._liveness: Liveness | None = None  # which holds its lock
-        self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
+        self._liveness: Liveness | None = None  # set while this process holds the lock
+        self.listed: set[str] = set()  # the queues in which it is registered
         self.prefix, _ = tokens_of(uuid)
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._process = os.getpid()
@@ -143,13 +147,13 @@ class Session:
         return self.state is State.LIVE
 
     def new_token(self, now: float) -> str:
-        """Return the token of one take: session, time in milliseconds, process, number. No other take has it."""
+        """Return a unique token for one take: session, time in milliseconds, process, number. Raises UnknownSession."""
         if self.closed:
             raise UnknownSession(self.uuid)
         return f"{self.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
 
     def acquire(self) -> None:
-        """Hold its liveness lock. Raises UnknownSession if it is closed, or another process is just ending it."""
+        """Acquire its liveness lock. Raises UnknownSession if it is closed, or another process is ending it."""
         _end_at_exit()
         with self._lock:
             if self.live:
@@ -160,7 +164,7 @@ class Session:
             self._liveness, self.state = liveness, State.LIVE
 
     def release(self) -> None:
-        """Release its liveness lock: its tasks are orphaned, unless other processes have joined it."""
+        """Release its liveness lock. Its tasks are orphaned, unless other processes have joined it."""
         with self._lock:
             liveness, self._liveness = self._liveness, None
             if self.live:
@@ -169,9 +173,9 @@ class Session:
                 liveness.release(self.uuid)
 
     def close(self) -> None:
-        """End it for all processes that have joined it: its tasks go back (after session_ttr).
+        """End it for all processes that have joined it, and release its tasks: at once, or after session_ttr seconds.
 
-        It may be called again if that fails.
+        If the call fails, it may be repeated.
         """
         self.sessions.close(self)
 
@@ -180,7 +184,10 @@ class Session:
         return self
 
     def enter(self, joined: bool) -> None:
-        """Have it be the current one, as in a `with`, or as `Sessions.join`."""
+        """Make it the current session of this thread or asyncio task. `joined` if by `Sessions.join`.
+
+        Raises UnknownSession if it has ended.
+        """
         with self._lock:
             if self.closed or (not self.live and not self.sessions.rejoin(self)):
                 raise UnknownSession(self.uuid)
@@ -199,9 +206,9 @@ class Session:
             self.leave()
 
     def _entries(self) -> list[Entry]:
-        """The last time that this thread or asyncio task entered it by `with`, and what was joined since in that block.
+        """Return the entry of the innermost `with` of this session, and of the session joined since in that block.
 
-        Nothing, where a generator is closed in another thread or task than it was started in.
+        Empty if a generator with that block is closed in another thread or asyncio task than it was started in.
         """
         entries = [entry for entry in _entered.get() if entry.sessions is self.sessions]
         for at in reversed(range(len(entries))):
@@ -210,16 +217,16 @@ class Session:
         return []
 
     def leave(self) -> None:
-        """Leave it. The last one of this process releases the liveness lock; the last one of all processes ends it."""
+        """Leave it. The last thread or task of this process releases the liveness lock, the last process ends it."""
         if os.getpid() != self._process:
-            return  # a child that was forked within the `with`: it entered nothing
+            return  # a child that was forked within the `with` did not enter it
         try:
             with self._lock:
                 self._entered -= 1
                 last = self._entered <= 0 and not self.closed
                 if last:
                     self.sessions.leaving.add(self.uuid)
-                    self.release()  # a thread that enters it from here on must join it anew
+                    self.release()  # a thread that enters it after this must rejoin it
             if last:
                 self.sessions.leave(self)
         finally:
@@ -236,59 +243,59 @@ class Session:
 
 
 def _forget(entries: Sequence[Entry]) -> None:
-    """Have this thread or asyncio task be in these no more."""
+    """Remove these entries from this thread or asyncio task."""
     _entered.set(tuple(each for each in _entered.get() if not any(each is entry for entry in entries)))
 
 
 class Sessions:
-    """The sessions that this process has with one database."""
+    """The sessions of this process in one database."""
 
     def __init__(self) -> None:
         self.holders: WeakSet[Holder] = WeakSet()
         self.reaper = Reaper(self)
-        self.waits = threading.RLock()  # held by the thread that waits, where all threads share one connection
-        self._liveness: tuple[Liveness | None] | None = None  # once it was looked for
+        self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
+        self._liveness: tuple[Liveness | None] | None = None  # None: not determined yet
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
-        self._own_lost = False  # whether the session of the process was lost before
-        self.leaving: set[str] = set()  # those that threads of this process end now, and the reaper must not
-        self._lost: set[str] = set()  # those that ended because their liveness locks were lost
+        self._own_lost = False  # whether an own session of the process was lost before
+        self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
+        self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
 
     @property
     def lease(self) -> float | None:
-        """For how many seconds a session goes on without being renewed; None where the system tells who lives."""
+        """The seconds after which a session ends unless it is renewed; None if the locks end with the process."""
         return None if self._liveness is None or self._liveness[0] is None else self._liveness[0].lease
 
     @property
     def now(self) -> float:
-        """Seconds since 1970, by the clock of the database."""
+        """The time in seconds since 1970, by the clock of the database."""
         return time.time() + (0.0 if self._liveness is None or self._liveness[0] is None else self._liveness[0].skew)
 
     def notice_loss(self, name: str) -> bool:
-        """Whether a session of this process was ended because its liveness lock was lost.
+        """Return whether a session of this process ended because its liveness lock was lost.
 
-        One that others have ended ends here, too, and gives back what it has taken since.
+        If another process has ended it, end it here, too, and release what it has taken since.
         """
         session = self._open.get(name)
         if session is not None and session.live and session.listed:
             if not self.ask(lambda queue: queue.is_there(name), otherwise=True):
                 self.lose(session)
                 self.end(name, "release")  # what it has taken since
-        # Of a key alone nobody knows by which session it was taken: until the next take, by the one before.
+        # A key without a token does not name its session: until the next take, assume the lost one.
         own = self._own
         before = own is not None and own.uuid == name and not own.live and self._own_lost
         return name in self._lost or before
 
     def lose(self, session: Session) -> None:
-        """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
+        """Close a session that was lost, or that another process has ended."""
         own = session is self._own
         with session._lock:
-            if session.closed:  # another thread noticed it first, and released its lock
+            if session.closed:  # another thread has done this
                 return
             lost = self.liveness is not None and not self.liveness.is_held(
                 session.uuid
-            )  # else another process closed it
+            )  # if not, another process closed it
             if lost:
                 self._lost.add(session.uuid)
                 self._own_lost |= own
@@ -300,17 +307,17 @@ class Sessions:
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
-        for queue in held_by(queues):  # be they installed or not, which only the database could tell
+        for queue in held_by(queues):  # also those that are not installed: no query is needed
             if queue.sessions is self:
                 queue.session_closed()
 
     @property
     def queues(self) -> list[SessionQueue]:
-        """The queues of this process that are installed in this database."""
+        """Returns the queues of this process that are installed in this database."""
         return [queue for queue in held_by(queues) if queue.sessions is self and queue.installed]
 
     def ask(self, question: Callable[[SessionQueue], R], otherwise: S) -> R | S:
-        """What any of the queues says of all sessions."""
+        """Return the result of `question` for any of the queues, all of which answer for all sessions."""
         for queue in self.queues:
             with suppress(NotInstalled):  # its table was dropped just now
                 return question(queue)
@@ -318,33 +325,33 @@ class Sessions:
 
     @property
     def liveness(self) -> Liveness | None:
-        """The liveness locks of this process; None where no other process sees the database."""
+        """Returns the liveness locks of this process; None if no other process can access the database."""
         if self._liveness is None:
             for queue in self.queues[:1]:
                 self.use_liveness(queue.liveness)
         return self._liveness[0] if self._liveness else None
 
     def use_liveness(self, find: Callable[[], Liveness | None]) -> None:
-        """Set what `liveness` is, unless it is known: locks go with the object that holds them."""
+        """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
         if self._liveness is None:
             found = find()
             with self._lock:
                 self._liveness = self._liveness or (found,)
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement run on the session connection; None where that cannot be.
+        """Run a statement on the session connection and return its rows; None if there is none.
 
-        It neither waits for the application's transaction nor sees the moment at which that one began.
+        It is independent of the application's transaction and its snapshot.
         """
         return None if self.liveness is None else self.liveness.apart(sql, values)
 
     def announce(self) -> None:
-        """Have others look from now on whether the sessions live that are listed by now."""
+        """Let other processes check the locks of the sessions that are registered by now."""
         if self.liveness is not None:
             self.liveness.announce()
 
     def current(self) -> Session:
-        """That which this thread or asyncio task entered or joined last, else the one of the process."""
+        """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""
         entered, own = _entered.get(), self._own
         if not entered and own is not None and not own.closed:
             return own
@@ -355,9 +362,10 @@ class Sessions:
         return self.own()
 
     def join(self, session: Session | None) -> None:
-        """Have this be the current one of this thread or asyncio task; None: that of the process.
+        """Make this the current session of this thread or asyncio task (None: the session of the process).
 
-        Until another is joined, or the `with` around this is left. The one joined before in the same block is left.
+        It lasts until the next join, or until the end of the `with` around it. The session that was joined before in
+        the same block is left. Raises UnknownSession if the session has ended.
         """
         entered = [entry for entry in _entered.get() if entry.sessions is self]
         if session is None:
@@ -370,14 +378,14 @@ class Sessions:
                 entered[-1].session.leave()
 
     def to_take(self) -> Session:
-        """The current session, of which the liveness lock is held. Raises the ORM's errors where it cannot be held."""
+        """Return the current session, after renewing lost liveness locks. Raises the ORM's errors if that fails."""
         if self._liveness is not None and self._liveness[0] is not None and not self._liveness[0].intact:
             self.renew(self._liveness[0])
         own = self._own
         return own if own is not None and not own.closed and not _entered.get() else self.current()
 
     def renew(self, liveness: Liveness) -> bool:
-        """As `Liveness.renew`; sessions whose locks were lost before are closed."""
+        """Call `Liveness.renew` and return its result. Close the sessions whose locks were lost before."""
         others_do = liveness.renew()
         for name in liveness.pop_lost():
             if name in self._open:
@@ -385,16 +393,16 @@ class Sessions:
                     "session %s is lost: its liveness lock was. Its tasks come back at once, or after session_ttr",
                     name,
                 )
-                self.lose(self._open[name])  # it ends as any does of which no process is left
+                self.lose(self._open[name])  # its tasks are orphaned, and reaped
         return others_do
 
     def is_entered(self, name: str) -> bool:
-        """Whether this thread or asyncio task has entered a session, and not left it."""
+        """Return whether this thread or asyncio task has entered a session and not left it."""
         entered = (entry.session for entry in _entered.get() if entry.sessions is self)
         return any(session is not None and session.uuid == name for session in entered)
 
     def own(self) -> Session:
-        """The session of the process."""
+        """Return the session of the process."""
         own = self._own
         if own is None or own.closed:
             with self._lock:
@@ -404,20 +412,20 @@ class Sessions:
         return own
 
     def new(self) -> Session:
-        """Another session."""
+        """Return a new session."""
         return self.named(str(uuid.uuid4()))
 
     def named(self, name: str) -> Session:
-        """The session of this uuid in this process."""
+        """Return the session of this uuid in this process."""
         session = self._open.get(name)
         return session if session is not None else self._open.setdefault(name, Session(self, name))
 
     def live(self) -> list[Session]:
-        """Those whose liveness locks this process holds."""
+        """Return the sessions whose liveness locks this process holds."""
         return [session for session in list(self._open.values()) if session.live]
 
     def rejoin(self, session: Session) -> bool:
-        """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
+        """Join a session that this process does not hold any more. Return False if it has ended."""
         session.acquire()
         there = False
         try:
@@ -432,19 +440,19 @@ class Sessions:
         return there
 
     def leave(self, session: Session) -> None:
-        """Leave a session that was let go of to the other processes that have joined it; end it where there is none."""
+        """End a session whose liveness lock this process has released, unless another process has joined it."""
         with self.alone(session.uuid) as alone:
-            if alone and not session.live:  # else another thread has joined it anew
+            if alone and not session.live:  # else another thread has rejoined it
                 self._open.pop(session.uuid, None)
                 self._end(session)
 
     def close(self, session: Session) -> None:
-        """End a session, whoever else has joined it."""
+        """End a session, even if other processes have joined it."""
         self._end(session)
         session.release()
 
     def _end(self, session: Session) -> None:
-        before, session.state = session.state, State.CLOSED  # from here on it takes nothing
+        before, session.state = session.state, State.CLOSED  # no take can begin after this
         try:
             self.end(session.uuid, "release")
         except BaseException:
@@ -453,11 +461,11 @@ class Sessions:
         self._closed(session)
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
-        """Whether no process holds a session; and none begins to within the `with`."""
+        """Yield whether no process holds the lock of a session. None can acquire it within the block."""
         return nullcontext(True) if self.liveness is None else self.liveness.alone(name)
 
     def end(self, name: str, event: str) -> bool:
-        """Give back what a session holds, as the event `event`, now or when session_ttr has passed: whether now."""
+        """End a session and release its tasks, recorded as `event`. Return False if that waits for session_ttr."""
         postponed = self.ask(lambda queue: queue.expire_later(name), otherwise=True)
         if not postponed:
             self._give_back(name, event)
@@ -474,7 +482,7 @@ class Sessions:
         self.ask(lambda queue: queue.deregister(name), otherwise=None)
 
     def end_expired(self, name: str) -> bool:
-        """End a session whose time has passed. False if it has been joined again meanwhile, or ended."""
+        """End an expired session. Return False if another process has rejoined or ended it meanwhile."""
         with self.alone(name):
             expired = self.ask(lambda queue: queue.has_expired(name), otherwise=False)
             if expired:
@@ -482,16 +490,16 @@ class Sessions:
         return expired
 
     def forget_listed(self) -> None:
-        """The database may have forgotten them all: make them known again at their next take."""
+        """Register all sessions anew at their next take: the database may have lost them."""
         for session in list(self._open.values()):
             session.listed.clear()
 
     def exit(self) -> None:
-        """The process ends: leave all sessions."""
+        """Leave all sessions at the end of the process."""
         known = self.live()
         if known and (self.liveness is None or self.liveness.there()):
             here = next((queue for queue in held_by(queues) if queue.sessions is self), None)
-            with here.briefly_connected() if here else nullcontext():  # the application may have closed its connection
+            with here.briefly_connected() if here else nullcontext():  # the application may have closed its own
                 for session in known:
                     session.release()
                     self.leave(session)
@@ -500,12 +508,12 @@ class Sessions:
                             queue.forget_waits(session.uuid)
 
     def dropped(self) -> None:
-        """The database object is gone, and nobody can finish what was taken through it: others give it back."""
+        """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""
         for session in self.live():
             session.release()
 
     def forked(self) -> None:
-        """In a child, which has none of them: a session that it enters again, it must join."""
+        """Reset in a forked child, which has none of the sessions and must rejoin those that it enters."""
         for session in self._open.values():
             session.forked()
         self.reaper.forked()
@@ -519,7 +527,7 @@ class Sessions:
 
 
 def of(database: object) -> Sessions:
-    """The sessions of this process with a database."""
+    """Return the sessions of this process in a database."""
     sessions = _of_database.get(database)
     if sessions is None:
         sessions = _of_database.setdefault(database, Sessions())
@@ -528,7 +536,7 @@ def of(database: object) -> Sessions:
 
 
 def checked(name: object) -> str:
-    """A session's uuid as it is stored. Raises BadType and BadValue."""
+    """Return a session's uuid as it is stored. Raises BadType and BadValue."""
     if isinstance(name, uuid.UUID):
         return str(name)
     if not isinstance(name, str):
@@ -540,14 +548,14 @@ def checked(name: object) -> str:
 
 
 def tokens_of(session: str) -> tuple[str, str]:
-    """The bounds of the tokens of a session's takes: what they begin with, and what comes after all of them."""
+    """Return the bounds of a session's tokens: their common prefix, and a text above all of them."""
     return f"{session}/", f"{session}0"
 
 
 def owner_of(token: str) -> tuple[str, float | None]:
-    """The session's uuid and the time, in seconds since 1970, that a token of `Session.new_token` holds.
+    """Return the session's uuid and the time of a token, in seconds since 1970.
 
-    A token that another program wrote holds no time.
+    The time is None if another program wrote the token.
     """
     session, _, take = token.partition("/")
     try:
@@ -575,7 +583,7 @@ def _in_child() -> None:
 
 
 def _end_at_exit() -> None:
-    """Have the sessions of this process end with it. Children that multiprocessing forks run nothing of atexit's."""
+    """End the sessions at exit also in children that multiprocessing forks: these do not run atexit."""
     global _ends_at_exit
     if _ends_at_exit != os.getpid():
         _ends_at_exit = os.getpid()

@@ -25,17 +25,17 @@ from xq.core.machine import FOREVER, Guard, Machine
 from xq.core.ports import INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
-EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
+EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
-BATCH = 1_000  # rows that one statement changes by their keys: its text names each
-LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes: who sends more is hung up on
+BATCH = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
+LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
 class _Locked(NamedTuple):
-    """The parts of a statement that change so many locked rows."""
+    """The parts of a statement that changes a given number of locked rows."""
 
     before: Run | None
     change: Run
@@ -43,11 +43,11 @@ class _Locked(NamedTuple):
 
 
 class Mariadb(MariadbObjects):
-    """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
+    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again."""
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
-    forever = FOREVER  # there is no infinity
+    forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
     savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
@@ -141,7 +141,7 @@ class Mariadb(MariadbObjects):
         if kind == "datetime0":
             return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
         if kind == "bigint":
-            return f"CEIL({seconds})"  # rounded up: nothing falls due too early
+            return f"CEIL({seconds})"  # rounded up, so that no task is due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -195,11 +195,11 @@ class Mariadb(MariadbObjects):
         return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
     def _of_states(self, rows: Selector) -> str:
-        # In the order of states it would miss what is moved meanwhile to one that was read already.
+        # By an index of states it would miss tasks that move meanwhile to a state that it has already read.
         return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
-        """A query that locks the rows, and returns them as they are."""
+        """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
         if utubes := self.picked_from(rows):
@@ -214,7 +214,7 @@ class Mariadb(MariadbObjects):
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
-        """The parts of a statement that lock its rows."""
+        """Return the parts of a statement that lock its rows."""
         utubes = self.picked_from(rows)
         _, *others = utubes.picks([columns], rows) if utubes else [""]
         found = {"lock": self._locked(rows, columns)}
@@ -282,7 +282,7 @@ class Mariadb(MariadbObjects):
         of_size: dict[int, _Locked] = {}  # by the number of the rows
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
-            """Change the rows that were locked, and return them."""
+            """Change the locked rows, and return them."""
             many = len(found)
             run = of_size.get(many) or of_size.setdefault(many, self._locked_rows(statement, many))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
@@ -308,7 +308,7 @@ class Mariadb(MariadbObjects):
         return self.execute(connection, lock, {**values, **{f"l{i}": part for i, part in enumerate(parts)}})
 
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
-        """Those of the rows that are meant."""
+        """Return the selected ones of the rows."""
         wide = len(self.keys)
         keys = [row[-wide:] for row in found]
         among = filled(statement.among, chosen=self._chosen(len(keys)))
@@ -325,16 +325,16 @@ class Mariadb(MariadbObjects):
         )
 
     def _each(self, many: int) -> list[str]:
-        """The keys of so many rows, as SQL."""
+        """Return SQL of the keys of `many` rows."""
         return ["(" + ", ".join(f":k{i}_{j}" for j in range(len(self.keys))) + ")" for i in range(many)]
 
     def _chosen(self, many: int) -> str:
-        """A condition of the rows of so many keys."""
+        """Return the condition of the rows of `many` keys."""
         return f"{self.key} IN ({', '.join(self._each(many))})"
 
     @staticmethod
     def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """The values of `_chosen`."""
+        """Return the values of `_chosen`."""
         return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
 
     def roll_up(self, store: Connections) -> bool:
@@ -394,7 +394,7 @@ class Mariadb(MariadbObjects):
         return True
 
     def unless_held(self, guard: Guard) -> str:
-        return ""  # an error here undoes the statement and not the transaction
+        return ""  # an error rolls back the statement, not the transaction
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f"{self.name(guard.name)}'" in refusal

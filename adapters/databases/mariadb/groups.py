@@ -1,4 +1,4 @@
-"""The heads of utubes on MariaDB."""
+"""Group heads on MariaDB."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def column(self) -> str:
-        """The digest of its utube, in each row of the table."""
+        """Returns the column of the table with the digest of the utube."""
         return self.of.quote(self.of.name("turn"))
 
     def called(self, column: str) -> str:
@@ -47,7 +47,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def opened(self) -> str:
-        """SQL that has an index of the heads that are open."""
+        """Return SQL that creates an index of the open heads."""
         listed = ", ".join(["open", *self.columns])
         return self.of.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
 
@@ -115,7 +115,7 @@ class MariadbGroups(ServerGroups):
         return len(refreshed)
 
     def _leave(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Leave no head of these that is empty."""
+        """Delete the empty ones of these heads."""
         heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
         store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
 

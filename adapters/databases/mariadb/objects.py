@@ -1,4 +1,4 @@
-"""What installing a queue creates on MariaDB."""
+"""The objects that installing a queue creates on MariaDB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = 255  # characters, beyond which an index of several columns cannot be sur
 
 
 def part(n: int | str) -> str:
-    """A part of what the statement told, as SQL."""
+    """Return SQL of a part of the event context."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
 
@@ -35,7 +35,7 @@ class MariadbObjects(Server):
 
     @staticmethod
     def digest(value: str) -> str:
-        """What stands for a text of any length, equal to the last byte."""
+        """Return SQL of a digest of text of any length. Texts compare byte by byte."""
         return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
     # installing
@@ -89,7 +89,7 @@ class MariadbObjects(Server):
         yield taken
 
     def _triggers(self, store: Connections) -> set[str]:
-        """The SQL that makes the triggers of the table as they are."""
+        """Return SQL that creates the existing triggers of the table again."""
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
             f"WHERE event_object_schema = {self._schema} AND event_object_table = {self.literal(self.source.name)}"
@@ -155,7 +155,7 @@ class MariadbObjects(Server):
         return known
 
     def _is_hidden(self, store: Connections, trigger: str) -> bool:
-        """Whether there is a trigger that this user may not see, as one who may only read the table."""
+        """Return whether there is a trigger that this user may not see, for lack of a right."""
         try:
             store.execute(f"SHOW CREATE TRIGGER {self.object(trigger)}")
         except Exception as error:
@@ -246,7 +246,7 @@ class MariadbObjects(Server):
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
 
     def _short(self, column: str) -> str:
-        """A column of an index, or so much of it as one can hold."""
+        """Return a column of an index, or the prefix of it that an index can hold."""
         field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
         long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
         return f"{column}({PREFIX})" if long else column
@@ -300,7 +300,7 @@ class MariadbObjects(Server):
 
     @property
     def _ours(self) -> str:
-        """That what is told is of this statement, and of this queue."""
+        """Return the condition that the event context is of this statement and this queue."""
         return f"{part(2)} = {self.literal(self.source_name)} AND {part(4)} = CAST({SERVER_TIME} AS CHAR)"
 
     @property

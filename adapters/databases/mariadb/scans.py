@@ -1,4 +1,4 @@
-"""What a queue of MariaDB holds, as other processes read it."""
+"""Extracts of a queue on MariaDB, as other processes read them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from xq.core.ports import Field
 from xq.pipeline.scan import Column, Condition, Mark, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
-SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits
+SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
 
 
 class MariadbReader(Reader):
-    """Rows are there in any order of their ids: what is written and not committed yet is seen by a dirty read."""
+    """Reads extracts of MariaDB. Rows commit in any order of ids, so dirty reads detect uncommitted ones."""
 
     # Spark writes names in double quotes, and texts with no regard for backslashes.
     _begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES')"
@@ -114,7 +114,7 @@ class MariadbScans(Scans):
             return Column(field.name, kind, sql, "BIGINT")
         if field.kind == "float":
             return Column(field.name, kind, SINGLE.format(sql), "FLOAT")
-        # What a TIMESTAMP is depends on the time zone of the connection.
+        # The value of a TIMESTAMP depends on the time zone of the connection.
         inexact = declared.startswith("TIMESTAMP") or kind == "BINARY"
         return Column(field.name, kind, sql, kind, "" if inexact else sql)
 

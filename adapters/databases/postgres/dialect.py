@@ -28,18 +28,18 @@ from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
 
-LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
+LONG = 60  # seconds after which an open transaction is reported: it already slows takes down
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
 class Postgres(Server):
-    """Rows are chosen and locked by one statement, which skips what others have locked."""
+    """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
-    # A savepoint in which something was changed has a number, and a lock on it. Any connection knows what became of it:
-    # behind a pooler, it is another one that is asked after the commit.
+    # A savepoint that has written has a transaction id, and a lock on it. Any connection can look up its outcome;
+    # behind a pooler, another connection does so after the commit.
     savepoints = ""
     savepoint_noted = (
         "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks "
@@ -62,7 +62,7 @@ class Postgres(Server):
         "text": "text",
         "uuid": "uuid",
     }
-    # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
+    # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
@@ -79,15 +79,15 @@ class Postgres(Server):
 
     session_sql = SessionSql(
         connected=(
-            # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
+            # Not the application's isolation level: these single statements are not retried after a conflict.
             "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
-            # Of a machine that is gone nobody hears but by these; in seconds.
+            # In seconds. Only these detect that the other machine is gone.
             "SET tcp_keepalives_idle = 2",
             "SET tcp_keepalives_interval = 2",
             "SET tcp_keepalives_count = 3",
-            "SET tcp_user_timeout = 3000",  # milliseconds: keepalives rest while an answer is on its way
+            "SET tcp_user_timeout = 3000",  # milliseconds; no keepalives are sent while data is unacknowledged
         ),
         made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
@@ -95,7 +95,7 @@ class Postgres(Server):
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
             f"LISTEN {CHANNEL}",
         ),
-        # Asked again and again, and written only where it is news.
+        # Runs often, and writes only if the value changes.
         expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
         f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "
         f"WHERE NOT EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND process = :process AND waits = (tell AND :waits))"
@@ -108,7 +108,7 @@ class Postgres(Server):
         "AND pg_try_advisory_xact_lock_shared(process)",
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
-        apart="",  # no transaction locks what is not there yet
+        apart="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
     # words
@@ -119,7 +119,7 @@ class Postgres(Server):
         if kind == "timestamptz":
             return f"to_timestamp({seconds})"
         if kind == "bigint":
-            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up: nothing falls due too early
+            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up, so that no task is due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -138,7 +138,7 @@ class Postgres(Server):
 
     @property
     def held_by(self) -> str:
-        return f'({self.roles["owner"]} COLLATE "C")'  # a range of bytes
+        return f'({self.roles["owner"]} COLLATE "C")'  # for a range of bytes
 
     @property
     def keys_at_once(self) -> str:
@@ -173,7 +173,7 @@ class Postgres(Server):
         beside = rows.way == "held" and "owner" not in self.roles
         query = self._pick_beside(rows) if beside else super().pick(columns, rows)
         locked = f"{query}{self.lock} SKIP LOCKED"
-        # Materialized: a query that locks must not run twice.
+        # MATERIALIZED, since a query that locks must run only once.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def _pick_beside(self, rows: Selector) -> str:
@@ -199,7 +199,7 @@ class Postgres(Server):
 
     def roll_up(self, store: Connections) -> bool:
         count = self.side("count")
-        # Those that another process adds up are passed by.
+        # Skips the rows that another process is merging.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         ((found,),) = store.execute(
             f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *), "
@@ -209,7 +209,7 @@ class Postgres(Server):
         return bool(found >= ROLL_UP)
 
     def tuned(self, store: Connections) -> list[str]:
-        # What is partitioned has no rows of its own, and takes no such settings.
+        # A partitioned table has no rows of its own, and rejects these settings.
         table = f"to_regclass({self.literal(self.table_in_schema)})"
         leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
         tables = [
@@ -275,8 +275,8 @@ class Postgres(Server):
 
     @property
     def session_listed(self) -> str:
-        # Not left to ON CONFLICT: a row that the transaction of this very thread has changed, since it joined the
-        # session, would be waited for.
+        # Not ON CONFLICT: it would wait for a row that the transaction of this thread has changed after it joined the
+        # session.
         there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
         return (
             f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) SELECT :uuid, queue, {self.now}, {self.now} + :lease "
@@ -286,7 +286,7 @@ class Postgres(Server):
 
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
-        # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
+        # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
         with store.atomic():
             for schema in self.installed_in(store):
                 store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
@@ -368,7 +368,7 @@ class Postgres(Server):
 
     @property
     def is_partitioned(self) -> str:
-        """A query that finds a row where the table is partitioned."""
+        """Return a query that finds a row if the table is partitioned."""
         return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
@@ -378,7 +378,7 @@ class Postgres(Server):
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":
-            return f"DROP FUNCTION IF EXISTS {self.object(name)}() CASCADE"  # and with it its triggers
+            return f"DROP FUNCTION IF EXISTS {self.object(name)}() CASCADE"  # also drops its triggers
         return super().drop(kind, name)
 
     def existing(self, store: Connections) -> dict[str, str]:
@@ -491,7 +491,7 @@ class Postgres(Server):
 
     @property
     def ours(self) -> str:
-        """That what is told is of this statement, and of this queue."""
+        """Return the condition that the event context is of this statement and this queue."""
         return f"{part(2)} = {self.literal(self.source_name)} AND {part(4)} = {TEXT_OF_TIME}"
 
     @property

@@ -6,7 +6,7 @@ from xq.adapters.databases.exports import LEAVING, Exports
 
 
 class PostgresExports(Exports):
-    """A row is another version when somebody has written it."""
+    """The exports of PostgreSQL. Each write of a row makes a new version of it."""
 
     over = f"DROP TABLE IF EXISTS pg_temp.{LEAVING}"
     version = "CAST(t.xmin AS text)"

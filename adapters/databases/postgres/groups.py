@@ -1,4 +1,4 @@
-"""The heads of utubes on PostgreSQL."""
+"""Group heads on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _is_in(step: str) -> str:
 
 
 class PostgresGroups(ServerGroups):
-    """Heads whose rows are locked together with those of their tasks."""
+    """The group heads of PostgreSQL. A take locks a head together with its task."""
 
     of: Postgres
     me = "pg_current_xact_id()"
@@ -55,7 +55,7 @@ class PostgresGroups(ServerGroups):
         self.of.execute(store, timeout, {"timeout": before})
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        # A version of a row that says nothing new is one too many.
+        # An update that changes nothing would only add a row version.
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
         looked = (
@@ -80,7 +80,7 @@ class PostgresGroups(ServerGroups):
             "placed": placed,
             "ids": [one.id for one in dirty],
             "of": [one.utube for one in dirty],
-            "over": [one.id for one in dirty if one.head == FULL],  # what makes room there makes them dirty
+            "over": [one.id for one in dirty if one.head == FULL],  # the change that makes room makes them dirty again
         }
         ((refreshed,),) = self.of.execute(store, self._refreshing, values)
         return int(refreshed)

@@ -1,4 +1,4 @@
-"""What a queue of PostgreSQL holds, as other processes read it."""
+"""Extracts of a queue on PostgreSQL, as other processes read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xq.pipeline.scan import Column, Condition, Mark, Part
 
 
 class PostgresReader(Reader):
-    """Rows are settled when every transaction that began before the one of theirs has ended."""
+    """Reads extracts of PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
 
     def _stock(self, column: Column) -> Column:
         if column.type == column.stored == "TIMESTAMP":  # `exact` is of no zone, whatever the column is

@@ -26,17 +26,17 @@ SOON = 1.0  # seconds: what falls due later is found without being told of, by a
 
 
 def unless_silenced(settings: str) -> str:
-    """That nobody has switched off telling others of changes, as SQL."""
+    """Return the condition that notifications are not switched off."""
     return f"NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'notify' AND value = 0)"
 
 
 def part(n: int | str) -> str:
-    """A part of what the statement told, as SQL."""
+    """Return SQL of a part of the event context."""
     return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
 
 
 def dollars(text: str) -> str:
-    """Text between dollar quotes that do not stand in it."""
+    """Return text in dollar quotes that it does not contain."""
     tag = "$xq$"
     while tag in text:
         tag = f"{tag[:-1]}x$"
@@ -59,10 +59,10 @@ class Triggers:
         self.made_for = of
         self.of = of.in_schema(of.source.schema or here)
         self.status = of.roles["status"]
-        # A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason.
+        # Commits with notifications run one at a time, so a trigger notifies only if a process needs it.
         self.waited_for = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '' AND waits)"
         self.listened_to = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
-        # Looked at with each: a process that waits learns only later that it is switched off.
+        # Checked each time: a waiting process notices later that notifications are switched off.
         self.notify = f"PERFORM pg_notify('{CHANNEL}', '') WHERE {unless_silenced(f'{self.here}.{SETTINGS}')};"
         self.of.notify_waiters = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
@@ -109,7 +109,7 @@ class Triggers:
         return body
 
     def _group_changes(self, came: bool) -> list[str]:
-        """What a trigger does for the groups of all rows that came or went."""
+        """Return what a trigger does for the groups of all inserted or deleted rows."""
         utubes = self.of.groups
         changes = utubes.changes_of("changed", came) if utubes else []
         return [f"{sql};" for change in changes for _, sql in utubes.on_change(change, "changed")] if utubes else []
@@ -139,7 +139,7 @@ class Triggers:
         watched = " OR ".join(
             [*(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched()), *self._timed()]
         )
-        if of.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
+        if of.has_history:  # a statement of xq that writes a status is a transition, even to the same status
             watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
         body = [*of.row_changed(), of.if_(self._calls(), self.notify)]
         of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
@@ -158,7 +158,7 @@ class Triggers:
         return self._object("update", f"IF EXISTS ({partitioned}) THEN {of_all} ELSE {of_row} END IF;")
 
     def _soon(self, version: str) -> list[str]:
-        """That a task has a timer which the next look, of whatever process, would find too late."""
+        """Return the condition that a task has a timer that passes before any process looks again."""
         return [
             f"({self.of.is_state(state, f'{version}.{self.status}')} AND {self._before_a_look(version, timer.column)} "
             f"AND {self.listened_to})"
@@ -167,7 +167,7 @@ class Triggers:
         ]
 
     def _timed(self) -> list[str]:
-        """That another program has set such a timer."""
+        """Return the condition that another program has set such a timer."""
         columns = dict.fromkeys(timer.column for timers in self.of.machine.timers.values() for timer in timers)
         changed = {column: self.of.roles[column] for column in columns}
         return [
@@ -180,7 +180,7 @@ class Triggers:
         return f"{version}.{self.of.roles[role]} < {self.of.moment(kind, soon) if kind in TIMES else soon}"
 
     def _calls(self) -> str:
-        """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
+        """Return the condition to notify of a change: a task is ready, a timer is set, or a limited queue has room."""
         called = [self.of.is_state("R", f"NEW.{self.status}")]
         if self.limited:
             left = [self.of.in_states(self.limited, f"{version}.{self.status}") for version in ("OLD", "NEW")]
@@ -205,7 +205,7 @@ class Triggers:
         )
 
     def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> str:
-        """What makes the function of a trigger, and the trigger."""
+        """Return the SQL that creates a trigger and its function."""
         of, name = self.made_for, self.made_for.name(suffix)
         function = f"{of.object(name)}()"
         if of.has_history:

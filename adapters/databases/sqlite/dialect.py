@@ -37,7 +37,7 @@ from xq.core.ports import (
 )
 from xq.sessions.liveness import Liveness
 
-SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
+SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 
@@ -47,11 +47,11 @@ def _microseconds(seconds: str) -> str:
 
 
 class Sqlite(Dialect):
-    """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
+    """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
     layout = "6"  # 5, of xq 0.1, had triggers that read the event by char()
 
-    # julianday counts days, to the millisecond, and stands still within a statement.
+    # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
 
     now_us = _microseconds(now)
@@ -59,7 +59,7 @@ class Sqlite(Dialect):
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
-    commits = "PRAGMA data_version"  # but for what this connection itself writes
+    commits = "PRAGMA data_version"  # does not change with this connection's own commits
     no_limit = -1
     most_values = 32_766
     mark = "?"
@@ -73,7 +73,7 @@ class Sqlite(Dialect):
         if kind in TIMES:
             return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
         if kind == "bigint":
-            return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up: nothing falls due too early
+            return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up, so that no task is due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -85,7 +85,7 @@ class Sqlite(Dialect):
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         if not column.startswith(("OLD.", "NEW.")):
             return super().in_states(states, column)
-        # SQLite makes a table of a list of more than two values, each time that a trigger runs: a tenth of a cycle.
+        # For IN with more than two values SQLite builds a table at each run of a trigger: a tenth of a task's time.
         return f"({' OR '.join(self.is_state(state, column) for state in states)})"
 
     def not_by_index(self, column: str) -> str:
@@ -102,11 +102,11 @@ class Sqlite(Dialect):
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
 
     def drop(self, kind: str, name: str) -> str:
-        # Without a schema SQLite would look in every attached one, and find the index of another queue.
+        # Without a schema SQLite searches all attached ones, and might find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
     def keys_there(self, of: str = "") -> str:
-        # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
+        # SQLite allows NULL keys. Such a row equals no key, and must not block the others.
         return "".join(
             f"{of}{key} IS NOT NULL AND "
             for key, field in zip(self.keys, self.source.key, strict=True)
@@ -126,7 +126,7 @@ class Sqlite(Dialect):
         return f"SELECT {columns} FROM ({both}) ORDER BY {utubes.order(utubes.ordered, '')} LIMIT {limit}"
 
     def by_index(self, name: str) -> str:
-        # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
+        # With outdated statistics the planner may expect most rows in one state, and read the whole table.
         return f" INDEXED BY {self.quote(name)}"
 
     def told_key(self, parts: Sequence[str]) -> str:
@@ -167,7 +167,7 @@ class Sqlite(Dialect):
 
     @cached_property
     def _key_at(self) -> list[int]:
-        """The places of the key in a row."""
+        """Return the indexes of the key's parts in a row."""
         return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
@@ -185,14 +185,14 @@ class Sqlite(Dialect):
         connection.context = context_of(store)
 
     def prepare(self, store: Connections) -> None:
-        # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
+        # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
         deadline = time.monotonic() + SWITCHING
         while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
             try:
                 store.execute(f"PRAGMA {self._schema}.journal_mode = WAL")
-                return  # a file that cannot have it keeps its mode, and check() says so
+                return  # a file that does not support WAL keeps its mode; check() reports that
             except Exception as error:
-                # Of processes that switch at once all but one are refused, and SQLite does not let them wait.
+                # If several processes switch at once, all but one get an error, without waiting.
                 if store.classify(error) is ErrorKind.NOT_DATABASE or time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0.01, 0.05))
@@ -215,16 +215,16 @@ class Sqlite(Dialect):
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")
-        # How a file was opened no pragma tells, but what would be run to begin a write: where that cannot be, a
-        # transaction that only reads. Nothing is run, and nothing locked. 0 is the main file.
+        # No pragma shows whether a file was opened read-only. But then the program of BEGIN IMMEDIATE, which is not
+        # run here, begins a read transaction. 0 is the main file.
         begun = {row[2]: row[3] for row in store.execute("EXPLAIN BEGIN IMMEDIATE") if row[1] == "Transaction"}
         if refused or not begun.get(0, True):
             return True
-        # Of a connection that was made before its file was closed to writers.
+        # The file may have become read-only after the connection was opened.
         return any(os.path.exists(file) and not os.access(file, os.W_OK) for file in self._files(store)[:1])
 
     def _files(self, store: Connections) -> list[str]:
-        """The files of the table and of the records beside it; none for what is in memory."""
+        """Return the files of the table and of xq's records; none if one is in memory."""
         wanted = ("main", (self.source.schema or "main").lower())
         found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
         files = [found[name] for name in dict.fromkeys(wanted) if name in found]
@@ -241,10 +241,10 @@ class Sqlite(Dialect):
         return FileNotifier(files, versions) if files else None
 
     def existing(self, store: Connections) -> dict[str, str]:
-        # SQLite lists all that a file holds, which may be a thousand queues: it is the one to choose.
+        # Filtered in SQL, since a file may have the objects of a thousand queues.
         shared, prefix = ", ".join(self.literal(item.name) for item in self.shared()), self.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.literal(prefix)}"
-        # An index or a trigger that went along with a renamed table is not this table's any more.
+        # Indexes and triggers of a table that was renamed belong to the renamed one.
         mine = f"tbl_name = {self.literal(self.source.name)} COLLATE NOCASE"
         listed = (
             f"SELECT name, type FROM {self.quote(schema)}.sqlite_master WHERE {mine} OR (type = 'table' AND ({chosen}))"
@@ -320,7 +320,7 @@ class Sqlite(Dialect):
         if self.has_history:
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
-            # A statement of xq that writes a status enters it, be it the one that is there.
+            # A statement of xq that writes a status is a transition, even if the status stays the same.
             entered = f"({changed} OR {read(EVENT)} <> '{EVENT}')"
             updated += [
                 self._note("NEW", old, new, f"NOT ({moved}) AND ({was} OR {is_}) AND {entered}"),

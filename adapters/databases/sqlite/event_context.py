@@ -19,21 +19,21 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.dialect import Run
 from xq.core.ports import Connection, Connections, Row
 
-# What triggers read: the event; the owner, of a take, since the side table of owners does not have it yet when triggers
-# fire; in microseconds since 1970 the time at which the statement was sent, or that of a test's clock in its place. And
-# the number of the context, which xq reads.
+# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and in
+# microseconds since 1970 the time at which the statement was sent, or the time of a test's clock. xq reads the number
+# of the context.
 EVENT, OWNER, SENT, CLOCK, NUMBER = "write", "xq_owner", "xq_sent", "xq_clock", "xq_event_context"
 
 _numbers = itertools.count(1)
 
 
 def read(word: str) -> str:
-    """Return the SQL by which a trigger reads a word; where nothing was told, it is the word itself."""
+    """Return the SQL by which a trigger reads a value of the context; without a context it returns `word` itself."""
     return f"printf('{word}')"
 
 
 class EventContext(dict[Any, Any]):
-    """What the triggers of one connection read. Threads that share a connection use it one after the other."""
+    """The event context of one connection. Threads that share the connection use it one at a time."""
 
     def __init__(self) -> None:
         number = next(_numbers)
@@ -41,7 +41,7 @@ class EventContext(dict[Any, Any]):
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:
-        """Return what SQLite's own printf returns: an application may use that, too."""
+        """Return the result of SQLite's own printf, which the application may also call."""
         with closing(sqlite3.connect(":memory:")) as plain:
             ((printed,),) = plain.execute("SELECT printf(?)", (text,))
         return printed
@@ -51,7 +51,7 @@ _contexts: WeakValueDictionary[int, EventContext] = WeakValueDictionary()  # by 
 
 
 def context_of(store: Connections) -> EventContext:
-    """Return the context of a new connection, which all queues share that use the connection."""
+    """Return the context of a new connection. All queues on the connection share it."""
     there = _contexts.get(_number(store))
     if there is not None:
         return there
@@ -63,24 +63,23 @@ def context_of(store: Connections) -> EventContext:
 
 
 def is_read(store: Connections) -> bool:
-    """Return whether triggers on this connection read what they are told."""
+    """Return whether triggers on this connection read the event context."""
     return _number(store) in _contexts
 
 
 def _number(store: Connections) -> Any:
-    # Without reading a table: a transaction that reads before its first write is refused that, when another connection
-    # came between. And in other words each time, since the driver keeps a statement with the function that was there
-    # when it was prepared.
+    # Reads no table: a transaction that reads before its first write cannot write if another connection has written in
+    # between. The SQL differs each time, since a cached statement would use an earlier function.
     ((number,),) = store.execute(f"SELECT {read(NUMBER)} AS asked_{next(_numbers)}")
     return number
 
 
 def telling(event: str, run: Run, has_history: bool) -> Run:
-    """As `run`, whose triggers read this event; for a history also the owner and the time."""
+    """Return `run` with an event context: the event, and for a history also the token and the time."""
 
     def told(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context = connection.context
-        before = context[EVENT]  # an SQL function of the application's may make a call while another runs
+        before = context[EVENT]  # an SQL function of the application may call xq while a statement runs
         context[EVENT] = event
         try:
             return run(connection, values)

@@ -6,7 +6,7 @@ from xq.adapters.databases.exports import LEAVING, NUMBER, RUN, SUFFIX, Exports
 
 
 class SqliteExports(Exports):
-    """One writer at a time: what a run reads before it writes stays so."""
+    """The exports of SQLite. It has one writer at a time, so the rows that a run has read do not change."""
 
     join = "CROSS JOIN"
     over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
@@ -36,7 +36,7 @@ class SqliteExports(Exports):
 
     @property
     def stays(self) -> str:  # type: ignore[override]
-        # SQLite gives the highest key and one: that of a task in an archive must not be given to another.
+        # SQLite generates the highest key plus one, and must not reuse the key of an archived task.
         (key, *more), (field, *_) = self.of.keys, self.of.source.key
         if more or field.kind not in ("auto", "bigauto"):
             return ""

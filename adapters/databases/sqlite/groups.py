@@ -1,4 +1,4 @@
-"""The heads of utubes on SQLite."""
+"""Group heads on SQLite."""
 
 from __future__ import annotations
 

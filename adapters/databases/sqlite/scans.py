@@ -1,4 +1,4 @@
-"""What a queue of SQLite holds, as other processes read it."""
+"""Extracts of a queue on SQLite, as other processes read them."""
 
 from __future__ import annotations
 
