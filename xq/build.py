@@ -67,9 +67,7 @@ def build(
     mapped = roles_of(store, {} if fields is None else fields)
     extends = bool(store.offers) and not apart  # a queue apart has a recorded definition with all of its roles
     if extends:
-        tubes = (
-            isinstance(tube_stats, (list, tuple, set)) and tube_stats
-        )  # the truth value of a model, given by mistake, would be a query
+        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
         used = ["status", "tube"] if tubes else ["status"]
         mapped |= roles_of(store, offered(store, mapped, used))
     if "status" not in mapped:

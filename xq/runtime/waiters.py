@@ -105,7 +105,7 @@ class Line:
             with self._lock:  # after this it cannot be called
                 self.waiters.pop(waiter, None)
             self._counted()
-            if waiter.called:  # it leaves without a look: others must look, in any tube
+            if waiter.called:  # and leaves without a look: others must look, in any tube
                 self.call_for_any()
 
     def call(self, tube: str | None) -> None:
