@@ -282,7 +282,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a waiter that leaves keeps the call it has not used",
         "xq/runtime/waiters.py",
-        "            if waiter.called:  # it leaves without a look: others must look, in any tube",
+        "            if waiter.called:  # and leaves without a look: others must look, in any tube",
         "            if waiter.called and self.waiters is None:",
         (f"{UNIT}/test_wait.py",),
     ),
