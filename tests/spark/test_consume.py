@@ -197,7 +197,7 @@ def test_an_error_of_another_queue_about_a_task_of_the_same_key_is_the_applicati
 
 
 def test_tasks_are_touched_as_long_as_they_are_in_hand(spark, make_shared, monkeypatch):
-    monkeypatch.setattr("xq.runtime.lease.TOUCHED", 600)
+    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
     Task = make_shared(FEATURES | {"ttr": 60}, roles=("runat", "ttr"))
     Task.xq.put_many(tasks(2))
     Task.xq.put(task(), ttr=30)
