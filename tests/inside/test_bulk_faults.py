@@ -178,7 +178,7 @@ def test_tables_and_columns_of_any_name_are_put_into(make_shared, first):
     Task = make_shared({"keep": True, "history": True, "delayed": True}, model=model, roles=("runat", "tube"))
     assert put(Task, ["name", "size", "tube", "delay"], ("a", 1, "x", None), ("b", 2, "y", 0.0)) == 2
     assert sorted((task.name, task.size, task.tube) for task in Task.select()) == [("a", 1, "x"), ("b", 2, "y")]
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     loading = elsewhere(Task.xq.pipeline.archives.loading(["id", "name", "size", "tube", "status"]))
     assert loading.load([([7], ["c"], [3], ["z"], ["D"])], 1) == 1
     Task.xq.pipeline.archives.loaded(loading, "run", 1)
