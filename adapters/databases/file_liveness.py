@@ -25,7 +25,7 @@ from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections, Row
 from xq.sessions.forking import at_fork
 
-YOUNG = 0.5  # seconds in which processes move their locks to a new lock file, so that it shows nobody's end
+YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; until then a missing lock proves nothing
 POLL = 0.02  # seconds between two polls if no file can be watched
 # The system reports a write before its transaction is visible: seconds to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
@@ -275,7 +275,7 @@ class Kqueue:
 
 
 def watch() -> Watch | None:
-    """Return the watch of this system; None if it has none, or no more of them."""
+    """Return a watch of the operating system; None if it supports none, or its limit of watches is reached."""
     try:
         return Inotify() if hasattr(ctypes.CDLL(None), "inotify_init1") else Kqueue()
     except (OSError, AttributeError):

@@ -283,10 +283,10 @@ class Server(Dialect):
         return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
 
     def _note_end(self, when: str, target: str) -> str:
-        somebody = f"EXISTS (SELECT 1 FROM {self.waits})"
+        awaited = f"EXISTS (SELECT 1 FROM {self.waits})"
         ended = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
         return self.if_(
-            f"{when} AND {somebody}",
+            f"{when} AND {awaited}",
             f"{ended} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;",
             self.notify_waiters,
         )

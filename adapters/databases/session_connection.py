@@ -193,11 +193,11 @@ class SessionConnection(LivenessLocks):
         """Whether the server notifies of commits now."""
         return self.is_open and self._stays and bool(self._sql.listen) and not self._silenced
 
-    def expect(self, somebody: bool) -> bool:
+    def expect(self, waiting: bool) -> bool:
         """Record at the server whether this process has a waiter. Returns whether notifications begin now."""
         with self._lock:
             now = time.monotonic()
-            if somebody:
+            if waiting:
                 self._expected_at = now
                 due = not self._expects or now > self._asked_at + ASKED
             else:
@@ -207,9 +207,9 @@ class SessionConnection(LivenessLocks):
             self.open()
             self._asked_at = now
             told = self._expects and not self._silenced
-            self._silenced = not self._run(self._sql.expect, process=self._process, waits=somebody)
-            self._expects = somebody
-            return somebody and not self._silenced and not told
+            self._silenced = not self._run(self._sql.expect, process=self._process, waits=waiting)
+            self._expects = waiting
+            return waiting and not self._silenced and not told
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
