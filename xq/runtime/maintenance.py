@@ -34,7 +34,7 @@ log = logging.getLogger("xq")
 
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
-LOOK = 0.4  # reap
+LOOK = 0.4  # reap, while sessions of other processes are registered; else FALLBACK
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
@@ -542,9 +542,8 @@ class MaintenanceThread:
         return self._recheck
 
     def _reap(self) -> float:
-        if any(queue.maintains for queue in self._queues):
-            self._sessions.reaper.reap()
-        return LOOK
+        others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
+        return LOOK if others else FALLBACK
 
     def _expire(self) -> float:
         """Move a batch of the due tasks of each queue."""

@@ -110,26 +110,31 @@ class Reaper:
         self.others: WeakSet[Others] = WeakSet()
         self.reaped = 0  # the number of sessions of other processes that this process has ended
         self._at = 0.0  # the monotonic time of the last run
+        self._others = False  # whether sessions of other processes were registered then
         self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
         self._running = threading.RLock()
 
     def forked(self) -> None:
         self._running = threading.RLock()
 
-    def reap(self, unless_since: float = math.inf) -> None:
-        """End the sessions whose process is gone and those that have expired, unless done since this monotonic time."""
+    def reap(self, unless_since: float = math.inf) -> bool:
+        """End the sessions whose process is gone and those that have expired, unless done since this monotonic time.
+
+        Return whether sessions of other processes were registered at the last run.
+        """
         with self._running:
             if self._at < unless_since:
                 self._at = time.monotonic()
-                self._reap()
+                self._others = self._reap()
+            return self._others
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
         sessions, liveness = self._sessions, self._sessions.liveness
         all_had_time = liveness is None or sessions.renew(liveness)
         mine = [session for session in sessions.live() if session.listed]  # first: another thread may register one
         ends = self._registered()
         if ends is None:
-            return
+            return False
         for session in mine:
             if session.uuid not in ends:
                 sessions.lose(session)
@@ -151,6 +156,7 @@ class Reaper:
             if seconds is not None and seconds <= 0 and sessions.end_expired(name):
                 log.info("session %s, which was to end, has ended", name)
                 self.reaped += 1
+        return not here.issuperset(ends)
 
     def _registered(self) -> dict[str, float | None] | None:
         """Return the sessions that may own tasks of the maintained queues, with the seconds until each expires.
