@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -26,25 +25,25 @@ from xq.testing import Clock  # noqa: E402
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
 
 _numbers = itertools.count(1)
+ENDS = 5.0  # seconds for a thread to end
 
 
-@contextmanager
-def _maintained(database: pw.Database) -> Iterator[pw.Database]:
-    """Close a database at the end, and stop its maintenance thread, which else goes on until it is collected."""
-    with closing(database):
-        try:
-            yield database
-        finally:
-            thread = maintenance.thread_of(database)
-            if thread is not None:
-                thread.end()
+def _end_maintenance(name: str | None = None) -> None:
+    """End the maintenance threads of this process: of the database of this name, or of all.
+
+    Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
+    """
+    for database, of in maintenance.threads().items():
+        own = database.at[0] if hasattr(database, "at") else database.database  # Django's, or Peewee's
+        if name is None or str(own) == name:
+            of.end()
+            of.thread.join(ENDS)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _collected() -> Iterator[None]:
-    """Collect the databases that the tests of a module have left, since their maintenance threads go on until then."""
+def _no_thread_outlives_its_module() -> Iterator[None]:
     yield
-    gc.collect()
+    _end_maintenance()
 
 
 def _sqlite(name: str) -> Database:
@@ -53,8 +52,9 @@ def _sqlite(name: str) -> Database:
     @contextmanager
     def fresh(folder: Path) -> Iterator[pw.Database]:
         path = name if name == ":memory:" else str(folder / name)
-        with _maintained(pw.SqliteDatabase(path, timeout=20)) as database:
+        with closing(pw.SqliteDatabase(path, timeout=20)) as database:
             yield database
+        _end_maintenance(path)
 
     return fresh
 
@@ -68,7 +68,7 @@ def _on(kind: type[Server]) -> Database:
 
     @contextmanager
     def fresh(folder: Path) -> Iterator[pw.Database]:
-        with database_on(kind) as (server, name), _maintained(server.peewee(name)) as database:
+        with database_on(kind) as (server, name), closing(server.peewee(name)) as database:
             yield database
 
     return fresh
@@ -84,6 +84,7 @@ def database_on(kind: type[Server]) -> Iterator[tuple[Server, str]]:
     try:
         yield server, name
     finally:
+        _end_maintenance(name)
         server.drop(name)
 
 

@@ -618,9 +618,9 @@ def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
     return thread
 
 
-def thread_of(database: object) -> MaintenanceThread | None:
-    """The maintenance thread of this process for a database, if it has one."""
-    return _threads.get(database)
+def threads() -> dict[Any, MaintenanceThread]:
+    """Return the maintenance threads of this process, by database."""
+    return dict(held_by(_threads.items()))
 
 
 def is_paused(database: object) -> bool:
