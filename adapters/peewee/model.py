@@ -51,6 +51,9 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
+# The conversion of these fields raises for no value that a driver returns.
+SAFE = frozenset({*NATIVE, pw.BooleanField, pw.DateTimeField, pw.DateField})
+
 # The drivers accept values of these types.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -84,7 +87,8 @@ class PeeweeModel(OrmModel[M]):
         self.key = tuple(field.name for field in meta.get_primary_keys())
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ is pw.Model.__init__
-        self.may_fail_to_read = bool(self._readers) or not is_plain
+        unsafe = [self.fields[index] for index, _ in self._readers if type(meta.fields[self._names[index]]) not in SAFE]
+        self.may_fail_to_read = bool(unsafe) or not is_plain
         if is_plain:
             self._make_hydration()
 

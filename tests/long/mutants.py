@@ -261,8 +261,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
         "xq/runtime/maintenance.py",
-        "            self._sessions.reaper.reap()\n",
-        "            pass\n",
+        " and self._sessions.reaper.reap()\n",
+        " and False\n",
         (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
     ),
     Mutant(
