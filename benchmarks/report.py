@@ -28,7 +28,7 @@ E = TypeVar("E")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
     *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "utubes", "busy"),
-    *("latency", "killed", "idle", "millions", "busiest", "held", "fused", "fused-full", "peers", "layers"),
+    *("latency", "killed", "idle", "storage", "millions", "busiest", "held", "fused", "fused-full", "peers", "layers"),
     *("django", "django-peers", "functions", "sources", "bulk", "consume", "driver", "pipeline", "pipelines"),
     *("pipelines-long",),
 )
