@@ -40,7 +40,9 @@ CONTESTANTS: Mapping[str, Opens[Batches]] = {
 def jobs(queue: Batches, n: int) -> None:
     for _ in range(n):
         queue.put()
-        queue.ack(queue.take())
+        while (task := queue.take()) is None:
+            pass  # the maintenance thread had locked it at that moment
+        queue.ack(task)
 
 
 def roll_up(queue: Batches) -> None:
