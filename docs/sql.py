@@ -154,9 +154,9 @@ As take, with a limit. `AS MATERIALIZED` makes PostgreSQL run the query with the
 would lock more rows than it moves.
 """,
         "Tables": """
-page_xq_count has no key: triggers only insert, so transactions do not wait for each other at a counter. The
-maintenance thread adds the rows up. Its `autovacuum_vacuum_scale_factor` suits a table whose rows come and go. The
-keys of page_xq_wait come from the table `WITH NO DATA`, so they have its types.
+page_xq_count has no key: triggers only insert, so transactions do not wait for each other at a counter. The maintenance
+thread of one process at a time adds the rows up. Its `autovacuum_vacuum_scale_factor` suits a table whose rows come and
+go. The keys of page_xq_wait come from the table `WITH NO DATA`, so they have its types.
 """,
         "Indexes": """
 All indexes are partial: a task that is done is in none of them. So a take costs the same in a table of ten million

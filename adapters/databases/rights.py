@@ -16,14 +16,14 @@ ROLES: Final = ("reader", "producer", "consumer", "operator")  # each may do wha
 
 
 class Right(NamedTuple):
-    """A privilege on a table, in the words of GRANT; LOCK is what a SELECT .. FOR UPDATE needs."""
+    """A privilege on a table, in the words of GRANT."""
 
     does: str
     when: str = ""  # only if this condition of `conditions` holds for the queue
     some: bool = False  # only on the columns that the dialect names
 
 
-SELECT, INSERT, UPDATE, DELETE, LOCK = map(Right, ("SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"))
+SELECT, INSERT, UPDATE, DELETE = map(Right, ("SELECT", "INSERT", "UPDATE", "DELETE"))
 IN_TURN = Right("UPDATE", some=True)  # lock a row, so that such calls run one at a time
 
 # The rights by table and role; each role also has the rights of the roles before it.
@@ -37,7 +37,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
     "count": {
         "reader": (SELECT,),
         "producer": (Right("INSERT", when="counts puts"),),
-        "consumer": (INSERT, DELETE, LOCK),  # to merge rows
+        "consumer": (INSERT, DELETE),  # to merge rows
     },
     "owner": {"reader": (SELECT,), "consumer": (INSERT, UPDATE)},
     "wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},

@@ -206,7 +206,6 @@ class Server(Dialect):
 
     # rights
 
-    locking: ClassVar[str]  # the right that SELECT .. FOR UPDATE needs besides SELECT, if any
     in_turn: ClassVar[str]  # the column of QUEUES that `one_at_a_time` writes
 
     @abstractmethod
@@ -223,11 +222,11 @@ class Server(Dialect):
         to, found = self.grantee(user), []
         some = {"task": self._put_anew, QUEUES: [self.in_turn]}
         for kind, table in self._tables_by_kind(store).items():
-            needed = []
-            for right in rights(kind, role, self.machine):
-                does = self.locking if right.does == "LOCK" else right.does
-                needed.append(f"{does} ({', '.join(some[kind])})" if right.some else does)
-            found.append(f"GRANT {', '.join(dict.fromkeys(filter(None, needed)))} ON {table} TO {to}")
+            needed = (
+                f"{right.does} ({', '.join(some[kind])})" if right.some else right.does
+                for right in rights(kind, role, self.machine)
+            )
+            found.append(f"GRANT {', '.join(needed)} ON {table} TO {to}")
         return [*self.where_granted(store, to), *found, *(self.more_grants(store, to) if role != ROLES[0] else [])]
 
     def where_granted(self, store: Connections, to: str) -> list[str]:

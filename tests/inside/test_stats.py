@@ -38,6 +38,20 @@ def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_w
         assert waits.result().tube == "b"
 
 
+def test_on_postgresql_a_process_does_not_wait_for_another_that_adds_up_the_counters(tmp_path, monkeypatch):
+    monkeypatch.setattr(postgres, "ROLL_UP", 1)
+    with DATABASES["postgres"](tmp_path) as db:
+        Task = Maker(db, None)(FEATURES, roles=("runat",))
+        for _ in range(5):
+            Task.xq.put()
+        database = Task.xq._database
+        with db.atomic():
+            assert database.dialect.roll_up(database.store)
+            assert in_threads(db, database.add_up) == [False]
+        assert in_threads(db, database.add_up) == [True]
+        assert is_exact(Task)
+
+
 @pytest.mark.parametrize("call", ["recount", "reset"])
 def test_of_several_that_set_the_numbers_right_at_once_each_finds_them_as_the_one_before_left_them(make_shared, call):
     Task = make_shared({"keep": True})

@@ -71,7 +71,6 @@ class Mariadb(MariadbObjects):
     # A number, or from MariaDB 12 on a word. Whoever has the privilege READ ONLY ADMIN is refused nothing, and must
     # ask: what is written to a replica all the same sets it apart from its primary.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
-    locking = ""
     in_turn = "puts"
     first_schema = "DATABASE()"
     others = (

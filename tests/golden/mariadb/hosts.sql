@@ -228,7 +228,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T ack X: one, of this session
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -236,7 +236,7 @@ DELETE FROM `visit`
 
 -- T ack X: many, of this session
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -244,7 +244,7 @@ DELETE FROM `visit`
 
 -- T ack X: one, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -252,7 +252,7 @@ DELETE FROM `visit`
 
 -- T ack X: many, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -260,7 +260,7 @@ DELETE FROM `visit`
 
 -- T ack X with update={'url': ...}: one
 SELECT `visit`.`id`, :f1, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -268,7 +268,7 @@ DELETE FROM `visit`
 
 -- T release R: one, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -281,7 +281,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: many, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -294,7 +294,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -307,7 +307,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: many, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -353,7 +353,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T snatch R: one
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -366,7 +366,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T touch T with increment: one, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -377,7 +377,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T touch T with increment: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -388,7 +388,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- R switch R: one
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -399,17 +399,33 @@ UPDATE `visit` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
     WHERE :chosen;
 
--- R T kill X: one
+-- R kill X: one
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T kill X: many
+-- R kill X: many
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `visit`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
+
+-- T kill X: one
+SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
+    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `visit`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
+
+-- T kill X: many
+SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
+    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
