@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from xq.adapters.databases.groups import GroupChange, Groups
+from xq.adapters.databases.groups import Groups
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import Connections, ErrorKind
@@ -106,17 +106,10 @@ class ServerGroups(Groups):
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
 
-    def on_change(self, change: GroupChange, table: str = "") -> list[tuple[str, str]]:
-        """Return (condition, SQL) of what a trigger does for a row, or for all rows of a transition table."""
-
-        def rows(when: str) -> str:
-            return f"FROM {table} WHERE {when}" if table else ""
-
-        counts = f"({change.when}) AND {change.taken} <> 0"
+    def tells(self, taken: str) -> str:
+        """Return the condition that a change which adds `taken` makes its group dirty."""
         # A group whose only place is taken is full, so its head needs no first task.
-        tells = f"({change.when}) AND {change.taken} <= 0" if self.most == 1 else change.when
-        found = [] if change.ready else [(counts, self.count(change.utube, change.taken, rows(counts)))]
-        return [*found, (tells, self.mark(change.utube, rows(tells)))]
+        return f"{taken} <= 0" if self.most == 1 else "TRUE"
 
     # refreshing
 

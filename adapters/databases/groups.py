@@ -25,12 +25,12 @@ COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
 class GroupChange(NamedTuple):
-    """The effect of a change of a row on its group, as SQL: `taken` is added for rows with the condition `when`."""
+    """What a version of a row does to its group, as SQL: `taken` is added for rows with the condition `when`."""
 
     utube: str
     taken: str
     when: str
-    ready: bool = False  # whether the only effect is that a task has become ready
+    came: bool  # whether the group gets a row; a group that had it already may have lost it
 
 
 class Groups(ABC):
@@ -102,9 +102,9 @@ class Groups(ABC):
         """Return the order of a take, by columns of a table or alias."""
         return ", ".join(of + column for column in columns)
 
-    def set_first(self, utube: str) -> str:
-        """Return the assignments after SET that write the first task of a utube."""
-        return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube)})"
+    def set_first(self, utube: str, and_so: str = "") -> str:
+        """Return the assignments after SET that write the first task of a utube, or none unless `and_so` holds."""
+        return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube, and_so)})"
 
     alone = ""  # SQL that locks the heads against other connections until the transaction ends
     any_dirty = ""  # a query that finds a row if a group is dirty
@@ -147,12 +147,12 @@ class Groups(ABC):
     def limit(rows: Selector) -> str:
         return "1" if rows.way == "first" else ":n"
 
-    def first(self, wanted: str, utube: str) -> str:
+    def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query of the first task of a utube."""
         of = self.of
         return (
             f"SELECT {wanted} FROM {of.table_in_schema} AS {FIRST[:-1]}{of.by_index(of.name('utube'))} "
-            f"WHERE {self.of_utube(utube, FIRST)} AND {of.keys_there(FIRST)}{self._ready(FIRST)} "
+            f"WHERE {self.of_utube(utube, FIRST)} AND {of.keys_there(FIRST)}{self._ready(FIRST)}{and_so} "
             f"ORDER BY {self.order(self.ordered, FIRST)} LIMIT 1"
         )
 
@@ -161,29 +161,23 @@ class Groups(ABC):
 
     # effects of a change of a row from OLD to NEW
 
-    def changes_of(self, version: str, came: bool) -> list[GroupChange]:
-        """Return the effects of a row that was inserted (`came`) or deleted."""
-        head = self.head(version)
-        if not came:
-            return [GroupChange(head, f"-{self._taken(version)}", self._is(version, COUNTED))]
-        return [
-            GroupChange(head, "1", self._is(version, [TAKEN])),
-            GroupChange(head, "0", self._is(version, [READY]), ready=True),
-        ]
+    def change_of(self, version: str, came: bool) -> GroupChange:
+        """Return the effect of a row that was inserted (`came`) or deleted."""
+        taken = self._taken(version)
+        return GroupChange(self.head(version), taken if came else f"-{taken}", self._is(version, COUNTED), came)
 
     def changes_of_update(self) -> list[GroupChange]:
         """Return the effects of an update from OLD to NEW."""
-        of = self.of
-        moved = of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
-        changed = " OR ".join(of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
-        was, taken, ready = self._is("OLD", COUNTED), self._is("NEW", [TAKEN]), self._is("NEW", [READY])
-        stayed = f"NOT ({moved}) AND ({changed})"
-        old, new = self.head("OLD"), self.head("NEW")
+        moved = self.of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
+        changed = " OR ".join(self.of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
+        was = self._is("OLD", COUNTED)
+        stays = f"(CASE WHEN {moved} THEN 0 ELSE {self._taken('NEW')} END)"
+        came = f"(({moved}) OR ({changed}) AND NOT {was})"
         return [
-            GroupChange(new, f"{self._taken('NEW')} - {self._taken('OLD')}", f"{stayed} AND ({was} OR {taken})"),
-            GroupChange(old, f"-{self._taken('OLD')}", f"({moved}) AND {was}"),
-            GroupChange(new, "1", f"({moved}) AND {taken}"),
-            GroupChange(new, "0", f"(({moved}) OR ({changed}) AND NOT {was}) AND {ready}", ready=True),
+            GroupChange(
+                self.head("OLD"), f"{stays} - {self._taken('OLD')}", f"(({moved}) OR {changed}) AND {was}", False
+            ),
+            GroupChange(self.head("NEW"), self._taken("NEW"), f"{came} AND {self._is('NEW', COUNTED)}", True),
         ]
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.dirty_groups import RunUnit, ServerGroups
-from xq.adapters.databases.groups import GroupChange
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
@@ -290,26 +289,19 @@ class Server(Dialect):
             self.notify_waiters,
         )
 
-    def _group_changes(self, changes: Callable[[ServerGroups], list[GroupChange]]) -> list[str]:
-        """Return what a trigger does for the groups that a row left or joined."""
-        utubes = self.groups
-        if utubes is None:
-            return []
-        return [self.if_(when, f"{sql};") for change in changes(utubes) for when, sql in utubes.on_change(change)]
-
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0
 
     def row_came(self) -> list[str]:
-        """Return the body of the trigger for an inserted row NEW."""
+        """Return the body of the trigger for an inserted row NEW, but for groups."""
         body = list(map(self.count_row, self.numbers_of("NEW", came=True)))
         if self.has_history:
             noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
             body.append(self.if_(self._in("NEW", self.machine.states), noted))
-        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("NEW", came=True))]
+        return body
 
     def row_changed(self) -> list[str]:
-        """Return the body of the trigger for an update from OLD to NEW."""
+        """Return the body of the trigger for an update from OLD to NEW, but for groups."""
         absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
         was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
         moved, changed = self.moved_key, self.differ(f"OLD.{status}", f"NEW.{status}")
@@ -325,10 +317,10 @@ class Server(Dialect):
             body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
         ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
         body.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        return [*body, *self._group_changes(lambda utubes: utubes.changes_of_update())]
+        return body
 
     def row_went(self) -> list[str]:
-        """Return the body of the trigger for a deleted row OLD."""
+        """Return the body of the trigger for a deleted row OLD, but for groups."""
         absent, status = f"'{ABSENT}'", self.roles["status"]
         body = list(map(self.count_row, self.numbers_of("OLD", came=False)))
         if self.has_history:
@@ -336,4 +328,4 @@ class Server(Dialect):
         if "owner" not in self.roles:
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
         body.append(self._note_end(self._in("OLD", self.machine.pending), absent))
-        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("OLD", came=False))]
+        return body

@@ -87,7 +87,7 @@ class Terms(ABC):
     most_values: int  # of one statement
     mark: str  # the driver's placeholder of a value
     longest_name: int | None = None  # in bytes
-    layout = "5"  # the version of installed objects; raise it with each change of triggers, indexes or side tables
+    layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # table options of CREATE TABLE
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition

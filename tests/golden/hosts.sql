@@ -53,17 +53,12 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
         SET n = n + 1;
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT NEW."host" COLLATE BINARY, 1
-        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE))
+        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T'), FALSE)) AND (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END)
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
-    UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
-    DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
         SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
-        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T'), FALSE)) AND NOT (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
         SET priority = excluded.priority,
             k0 = excluded.k0;
@@ -84,39 +79,20 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "id", "host", "priori
         SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T') AND (((NEW."status" = 'R' OR NEW."status" = 'T')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
-    INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT NEW."host" COLLATE BINARY, (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)))
-        ON CONFLICT (utube) DO UPDATE
-        SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)));
+        SET taken = "visit_xq_utube_2".taken + (CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY THEN 0 ELSE (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END),
+            (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' AND "visit_xq_utube_2".taken + (CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY THEN 0 ELSE (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END) < 2 ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = OLD."host" COLLATE BINARY AND ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)));
-    INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))
-        ON CONFLICT (utube) DO UPDATE
-        SET taken = "visit_xq_utube_2".taken + excluded.taken;
-    UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
-    DELETE FROM "visit_xq_utube_2"
-        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) AND taken = 0 AND k0 IS NULL;
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT NEW."host" COLLATE BINARY, 1
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE))
+        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T'), FALSE)) AND (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END)
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
-    UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
-    DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
         SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
-        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T'), FALSE)) AND NOT (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
         SET priority = excluded.priority,
             k0 = excluded.k0;
@@ -137,16 +113,12 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
         SET event = printf('write'),
             target = 'X'
         WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T');
-    INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))
-        ON CONFLICT (utube) DO UPDATE
-        SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        SET taken = "visit_xq_utube_2".taken + -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END),
+            (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' AND "visit_xq_utube_2".taken + -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END) < 2 ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) AND taken = 0 AND k0 IS NULL;
 END;
 
 -- install: count what is there

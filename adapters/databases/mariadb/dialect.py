@@ -58,7 +58,7 @@ class Mariadb(MariadbObjects):
     groups_kind = MariadbGroups
     exports_kind = MariadbExports
     scans_kind = MariadbScans
-    layout = "6"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "7"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+BOTH = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
 SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
 
 
@@ -77,6 +78,7 @@ class Triggers:
             self._trigger("delete", "AFTER DELETE", f"REFERENCING OLD TABLE AS changed {each}", self._went()),
             self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),
             self._update_trigger(),
+            *self._groups_trigger(),
         ]
 
     # many rows at once, of `rows`
@@ -111,8 +113,7 @@ class Triggers:
     def _group_changes(self, came: bool) -> list[str]:
         """Return what a trigger does for the groups of all inserted or deleted rows."""
         utubes = self.of.groups
-        changes = utubes.changes_of("changed", came) if utubes else []
-        return [f"{sql};" for change in changes for _, sql in utubes.on_change(change, "changed")] if utubes else []
+        return [utubes.on_change([("changed", utubes.change_of("changed", came))])] if utubes else []
 
     def _count_and_note(self, rows: str, came: bool) -> list[str]:
         of = self.of
@@ -152,10 +153,21 @@ class Triggers:
             *body,
             "END LOOP;",
         ]
-        how = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
-        of_all = self._made("update", "AFTER UPDATE", how, each, f"pair record; old {kind}; new {kind}; ")
+        of_all = self._made("update", "AFTER UPDATE", BOTH, each, f"pair record; old {kind}; new {kind}; ")
         partitioned = self.made_for.is_partitioned
         return self._object("update", f"IF EXISTS ({partitioned}) THEN {of_all} ELSE {of_row} END IF;")
+
+    def _groups_trigger(self) -> list[Object]:
+        """Return the trigger for the groups of all rows of an update.
+
+        Row by row, each change of a head would leave a version of it that the next one must step over.
+        """
+        utubes = self.of.groups
+        if utubes is None:
+            return []
+        left = utubes.changed("was", "became"), utubes.change_of("was", came=False)
+        joined = utubes.changed("became", "was"), utubes.change_of("became", came=True)
+        return [self._trigger("update_utube", "AFTER UPDATE", BOTH, [utubes.on_change([left, joined])])]
 
     def _soon(self, version: str) -> list[str]:
         """Return the condition that a task has a timer that passes before any process looks again."""

@@ -49,7 +49,7 @@ def _microseconds(seconds: str) -> str:
 class Sqlite(Dialect):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    layout = "6"  # 5, of xq 0.1, had triggers that read the event by char()
+    layout = "7"  # 5, of xq 0.1, had triggers that read the event by char()
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -329,9 +329,9 @@ class Sqlite(Dialect):
             ]
         utubes = self.in_schema("").groups  # a trigger names none
         if isinstance(utubes, SqliteGroups):
-            inserted += [sql for change in utubes.changes_of("NEW", came=True) for sql in utubes.on_change(change)]
+            inserted += utubes.on_change(utubes.change_of("NEW", came=True))
             updated += [sql for change in utubes.changes_of_update() for sql in utubes.on_change(change)]
-            deleted += [sql for change in utubes.changes_of("OLD", came=False) for sql in utubes.on_change(change)]
+            deleted += utubes.on_change(utubes.change_of("OLD", came=False))
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
             updated.append(self._forget_owner(f"{taken} AND ({changed} OR {moved})"))

@@ -29,16 +29,22 @@ class SqliteGroups(Groups):
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')}"
 
     def on_change(self, change: GroupChange) -> list[str]:
-        """What a trigger does for a row."""
-        if change.ready:
+        """Return what a trigger does for a row."""
+        utube, taken, when, came = change
+        if came:
             # Most come behind others, and that must be found out but once.
             mine = ", ".join(f"NEW.{column}" for column in self.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
-                f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {change.utube}, 0, {mine} "
-                f"WHERE {change.when} AND {self._is_first(change.utube)}{self.of.on_conflict('utube', known)};"
+                f"INSERT INTO {self.heads} (utube, taken) SELECT {utube}, 1 WHERE {when} AND {taken}{self.adding};",
+                f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {utube}, 0, {mine} "
+                f"WHERE {when} AND NOT {taken} AND {self._is_first(utube)}{self.of.on_conflict('utube', known)};",
             ]
-        counted = f"INSERT INTO {self.heads} (utube, taken) SELECT {change.utube}, {change.taken} WHERE {change.when}"
-        looked = f"{self.first_known} WHERE utube = {change.utube} AND {change.when}"
-        left = f"DELETE FROM {self.heads} WHERE utube = {change.utube} AND taken = 0 AND k0 IS NULL AND {change.when}"
-        return [f"{counted}{self.adding};", f"{looked};", f"{left};"]
+        # A full group needs no first task: whatever makes room in it looks for one.
+        taken = f"{self.name}.taken + {taken}"
+        first = self.set_first(f"{self.name}.utube", f" AND {taken} < {self.most}")
+        mine = f"WHERE utube = {utube} AND {when}"
+        return [
+            f"UPDATE {self.heads} SET taken = {taken}, {first} {mine};",
+            f"DELETE FROM {self.heads} {mine} AND taken = 0 AND k0 IS NULL;",
+        ]

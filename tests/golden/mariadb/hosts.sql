@@ -52,15 +52,12 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     IF ((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1);
     END IF;
-    IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE))) AND 1 <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), 1)
+    IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
+        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF ((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
-    END IF;
-    IF ((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
         VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
@@ -76,31 +73,20 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
-    IF ((NOT (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND ((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE)) OR (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE)))) AND (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) - (CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) - (CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) THEN 0 ELSE (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) END) - (CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
+        VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), (CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) THEN 0 ELSE (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) END) - (CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF (NOT (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND ((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE)) OR (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE)))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
-    END IF;
-    IF (((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND -(CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
-        VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), -(CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
-        ON DUPLICATE KEY UPDATE taken = taken +
-        VALUES(taken), priority = NULL, k0 = NULL;
-    END IF;
-    IF ((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
         VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
-    IF (((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE))) AND 1 <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), 1)
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
+        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF ((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
-        VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
-    END IF;
-    IF (((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
         VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
@@ -121,7 +107,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF ((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF (((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
         VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
