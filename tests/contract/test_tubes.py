@@ -1295,8 +1295,6 @@ def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
     for call in (tube.ack, tube.release):
         with pytest.raises(xq.WrongState):
             call(1)
-    with pytest.raises(xq.FeatureOff):
-        tube.grant("somebody", "reader")
     with queue.database.atomic():
         assert tube.take(0).data == "a"
         for timeout in (1, None):

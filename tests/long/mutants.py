@@ -471,14 +471,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{INSIDE}/test_extract_servers.py",),
         tier="rest",
     ),
-    Mutant(
-        "a producer may not end its wait",
-        "adapters/databases/rights.py",
-        '"wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},',
-        '"wait": {"reader": (SELECT,), "producer": (INSERT,)},',
-        (f"{INSIDE}/test_grant.py",),
-        tier="rest",
-    ),
     # loads, archives, extracts
     Mutant(
         "a job with a name is put each time it is run",

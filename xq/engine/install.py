@@ -81,7 +81,7 @@ class Installation:
                 raise
             raise ConfigurationError(
                 f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
-                "owner of its table begin a job, and grant what is needed anew"
+                "owner of its table begin a job, and grant the rights on them"
             ) from error
 
     def _check_states(self) -> None:
@@ -240,15 +240,6 @@ class Installation:
             if there.get(name) != here.get(name)
         ]
         return [*features, *roles, *statuses, *others]
-
-    def grant(self, user: str, role: str, run: bool) -> list[str]:
-        """Grant a user of the database the rights that a role needs. Return the SQL; execute it only with `run`."""
-        statements = self.dialect.grants(self.store, user, role)
-        if run:
-            with self.dialect.installing(self.store):  # concurrent grants fail
-                for sql in statements:
-                    self.store.execute(sql)
-        return statements
 
     def tune(self) -> list[str]:
         """Set the table's parameters for rows that change all the time. Return the SQL that was executed."""

@@ -342,10 +342,6 @@ class CustomTube(Tube):
         tables.drop(self.model)
         return known
 
-    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Raise FeatureOff: xq does not know which privileges a class needs."""
-        raise FeatureOff(f"grant needs a tube that xq stores; {self.type} is a custom driver: grant by plain SQL")
-
     def _in_state(self, state: str) -> list[Task]:
         return [] if state == GONE else [self._task_of(row) for row in self._object.tasks_by_state(state)]
 

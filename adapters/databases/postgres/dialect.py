@@ -24,7 +24,7 @@ from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Selector, Statement
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
 
@@ -66,8 +66,6 @@ class Postgres(Server):
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
-    locking = "UPDATE"
-    in_turn = "version"
     first_schema = "current_schema()"
     others = (
         "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
@@ -332,33 +330,6 @@ class Postgres(Server):
         return 0
 
     # rights
-
-    def grantee(self, user: str) -> str:
-        if len(user.encode()) > 63:  # it would be cut off, and be another one
-            raise BadValue(f"PostgreSQL has no user whose name is longer than 63 bytes: {shown(user)}")
-        if user == "public":  # quoted or not
-            raise BadValue("public is everybody on PostgreSQL, and no user")
-        return self.quote(user)
-
-    def where_granted(self, store: Connections, to: str) -> list[str]:
-        return [f"GRANT USAGE ON SCHEMA {self.quote(schema)} TO {to}" for schema in self.installed_in(store)]
-
-    def more_grants(self, store: Connections, to: str) -> list[str]:
-        # Of an identity nobody asks for a right.
-        numbers = store.execute(
-            "SELECT DISTINCT CAST(c.oid::regclass AS text) FROM pg_attrdef AS a "
-            "JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid "
-            "JOIN pg_class AS c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind = 'S' "
-            f"WHERE a.adrelid = to_regclass({self.literal(self.table_in_schema)}) ORDER BY 1"
-        )
-        triggers = [f"{self.object(item.name)}()" for item in self.triggers()]
-        return [
-            *(f"GRANT USAGE ON SEQUENCE {sequence} TO {to}" for (sequence,) in numbers),
-            # What triggers write nobody else may: they do so as their owner. No operator or function of another schema
-            # may stand in the place of one that they mean, nor may a trigger of another's call them.
-            *(f"ALTER FUNCTION {one} SECURITY DEFINER SET search_path = pg_catalog, pg_temp" for one in triggers),
-            *(f"REVOKE EXECUTE ON FUNCTION {one} FROM PUBLIC" for one in triggers),
-        ]
 
     def may_move(self, store: Connections) -> bool:
         ((may,),) = store.execute(
