@@ -547,7 +547,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "another session may ack a task of a custom driver",
         "xq/tubes/custom.py",
-        "        if owner != self._host.session():\n",
+        "        if owner is None or owner.session != self._host.session():\n",
         "        if owner is None:\n",
         (f"{CONTRACT}/test_tubes.py::test_a_class_of_ones_own_is_a_type", f"{CONTRACT}/test_tubes.py"),
     ),
