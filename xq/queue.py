@@ -554,20 +554,9 @@ class Queue(Generic[T]):
         """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
         return self._database.bind().installation.ddl()
 
-    def check(self, *, advise: bool = False) -> list[str]:
-        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
-
-        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
-        """
-        installation = self._database.bind().installation
-        return [*installation.check(), *(installation.advice() if advise else [])]
-
-    def tune(self) -> list[str]:
-        """Set up the database for a table whose rows change all the time. Returns the SQL that was run.
-
-        On PostgreSQL autovacuum then starts early and runs without pauses. Other databases need nothing.
-        """
-        return self._database.open().installation.tune()
+    def check(self) -> list[str]:
+        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table."""
+        return self._database.bind().installation.check()
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""

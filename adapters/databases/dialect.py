@@ -223,20 +223,8 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         """Merge some of the appended rows of the counters. Returns whether there may be more."""
         return False
 
-    def trouble(self, store: Connections) -> str | None:
-        """Return a warning if another program makes this queue slower and slower, for example an old transaction."""
-        return None
-
-    def tuned(self, store: Connections) -> list[str]:
-        """Return SQL that tunes the database for tables whose rows change often."""
-        return []
-
     def unlogged(self, store: Connections) -> list[str]:
         """Return SQL that makes writes faster, but a crash of the server deletes the tasks and all their records."""
-        return []
-
-    def untuned(self, store: Connections) -> list[str]:
-        """Return SQL that resets, on objects that outlive the queue, the settings of `tuned` that are unchanged."""
         return []
 
     # installing

@@ -38,7 +38,6 @@ LOOK = 0.4  # reap
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
-ASK = 60.0  # look for what makes the queues slow
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
@@ -352,8 +351,6 @@ class MaintenanceThread:
         self.reap = Duty("reap orphaned tasks", self._reap)
         self.expire = Duty("expire timers", self._expire)
         self.roll_up = Duty("roll up counters", self._roll_up)
-        self.find_trouble = Duty("look for trouble", self._find_trouble)
-        self.find_trouble.next_at = time.monotonic() + ASK
         self.duties = [
             self.review,
             self.ask_to_write,
@@ -362,7 +359,6 @@ class MaintenanceThread:
             self.reap,
             self.expire,
             self.roll_up,
-            self.find_trouble,
         ]
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
 
@@ -437,8 +433,7 @@ class MaintenanceThread:
 
     def _all_at_once(self) -> None:
         for duty in self.duties:
-            if duty is not self.find_trouble:
-                duty.next_at = 0.0
+            duty.next_at = 0.0
 
     def _cycle(self) -> float:
         """Run the due duties. Return the seconds of pause after it, which leave a busy database to others."""
@@ -590,14 +585,6 @@ class MaintenanceThread:
             if (queue.database.add_up() if queue in self._to_roll_up else queue.database.add_up_if_many())
         )
         return 0.0 if self._to_roll_up else math.inf
-
-    def _find_trouble(self) -> float:
-        """Log what makes the queues slow."""
-        store = self._queues[0].database.store
-        trouble = self._queues[0].database.dialect.trouble(store)
-        if trouble:
-            log.warning("%s", trouble)
-        return ASK
 
 
 # the threads of this process

@@ -28,7 +28,6 @@ from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
 
-LONG = 60  # seconds after which an open transaction is reported: it already slows takes down
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
@@ -206,16 +205,6 @@ class Postgres(Server):
         )
         return bool(found >= ROLL_UP)
 
-    def tuned(self, store: Connections) -> list[str]:
-        # A partitioned table has no rows of its own, and rejects these settings.
-        table = f"to_regclass({self.literal(self.table_in_schema)})"
-        leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
-        tables = [
-            *([leaf for (leaf,) in leaves] or [self.table_in_schema]),
-            *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
-        ]
-        return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
-
     def unlogged(self, store: Connections) -> list[str]:
         # All of them: a counter must not survive its tasks.
         tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
@@ -227,36 +216,6 @@ class Postgres(Server):
         )
         # From PostgreSQL 15 on it goes with its table, and begins anew: but no key may come again.
         return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
-
-    def trouble(self, store: Connections) -> str | None:
-        oldest = store.execute(
-            "SELECT pid, usename, application_name, "
-            "CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
-            # One that has written has no snapshot between its statements, but a number that all snapshots wait for.
-            "WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND datname = current_database() "
-            f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
-            "ORDER BY xact_start LIMIT 1"
-        )
-        for pid, user, application, seconds in oldest:
-            return (
-                f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction "
-                f"open for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take "
-                f"passes them by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) "
-                "ends it"
-            )
-        return None
-
-    def untuned(self, store: Connections) -> list[str]:
-        settings = [setting.split(" = ") for setting in BUSY.split(", ")]
-        held = ", ".join(self.literal("=".join(setting)) for setting in settings)
-        found = store.execute(
-            "SELECT CAST(c.oid::regclass AS text), string_agg(split_part(option, '=', 1), ', ' ORDER BY option) "
-            f"FROM (SELECT to_regclass({self.literal(self.table_in_schema)}) AS mine) AS here, "
-            "pg_class AS c, unnest(c.reloptions) AS option "
-            "WHERE (c.oid = mine OR c.oid IN (SELECT relid FROM pg_partition_tree(mine))) "
-            f"AND option IN ({held}) GROUP BY c.oid ORDER BY 1"
-        )
-        return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
     @property
     def hold(self) -> str:
