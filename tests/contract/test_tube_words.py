@@ -58,19 +58,25 @@ def test_an_option_that_a_type_lacks_is_told_with_the_types_that_have_it(queue):
         bare.kick(1)
 
 
-def test_a_call_with_options_in_a_table_or_of_another_name_is_a_type_error(queue):
+def test_a_call_with_options_in_a_table_or_of_another_name_is_a_bad_type_that_shows_the_form(queue):
     tube: Any = queue.create_tube("mail", "fifottl")
     tubes: Any = queue
-    for call in (
-        lambda: tube.put("x", {"pri": 1, "delay": 5}),
-        lambda: tube.release(1, {"delay": 5}),
-        lambda: tubes.cfg({"ttr": 5}),
-        lambda: tubes.create_tube("a", "fifo", {"temporary": True}),
-        lambda: tubes.tube("mail"),
-        lambda: tube.put("x", prio=1),
-        lambda: tube.put(),
-        lambda: tube.take(ttr=3),
-        lambda: tube.ack(1, update={}),
+    for call, told in (
+        (lambda: tube.put("x", {"pri": 1, "delay": 5}), "put takes its options by name: put(data, pri=1, delay=5)"),
+        (lambda: tube.put("x", 1), "put(data, pri=..., ttl=..., ttr=..., delay=..., utube=..., timeout=...)"),
+        (lambda: tube.release(1, {"delay": 5}), "release takes its options by name: release(id, delay=5)"),
+        (lambda: tubes.cfg({"ttr": 5}), "cfg takes its options by name: cfg(ttr=5)"),
+        (lambda: tubes.create_tube("a", "fifo", {"temporary": True}), "create_tube(name, type, temporary=True)"),
+        (lambda: tubes.tube("mail"), "tube['mail'] is one of them"),
+        (lambda: tube.put("x", prio=1), "put has no option 'prio': it has pri, ttl, ttr, delay, utube, timeout"),
+        (lambda: tube.put("x", {"prio": 1}), "put has no option 'prio': it has pri, ttl, ttr, delay, utube, timeout"),
+        (lambda: tube.release(1, dely=5), "release has no option 'dely': it has delay"),
+        (lambda: tube.put(), "put: missing a required argument: 'data'"),
+        (lambda: tube.take(ttr=3), "take has no option 'ttr': it has timeout"),
+        (lambda: tube.ack(1, update={}), "ack has no option 'update': it has id"),
+        (lambda: tube.touch(1), "touch: missing a required argument: 'increment'"),
     ):
-        with pytest.raises(TypeError):
+        with pytest.raises(xq.BadType) as bad:
             call()
+        assert told in str(bad.value)
+    assert tube.statistics()["calls"]["put"] == 0

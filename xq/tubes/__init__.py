@@ -17,6 +17,7 @@ from xq.queue import Queue
 from xq.runtime import maintenance
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
+from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
@@ -110,6 +111,7 @@ class Tubes:
         self._records.make()
         return self._queue
 
+    @by_name
     def create_tube(
         self,
         name: str,
@@ -350,6 +352,7 @@ class Tubes:
         local.join(None if wanted == local.own().uuid else queue.session(wanted))
         return str(wanted)
 
+    @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
         """Set and store options for all tubes of this database.
 

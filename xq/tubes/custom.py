@@ -25,6 +25,7 @@ from xq.core.errors import (
 from xq.core.ports import fits_a_column
 from xq.runtime.waiters import ALONE, Deadline
 from xq.sessions import session as sessions
+from xq.tubes.arguments import by_name
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
 FACTORY_METHODS: Final = ("create_space", "new")
@@ -142,12 +143,14 @@ class CustomTube(Tube):
             raise NotOwner(what, id, owner and owner.session, self._host.wording)
         return id
 
+    @by_name
     def put(self, data: Any, **options: Any) -> Task | None:
         """Put a task with the options that the class supports."""
         with self._calls:
             row = self._object.put(data, options)
             return None if row is None else self._task_of(row)
 
+    @by_name
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task, or return None if there is none within `timeout` seconds (None: wait without limit)."""
         with self._calls:
@@ -193,6 +196,7 @@ class CustomTube(Tube):
     def _off(self, what: str) -> FeatureOff:
         return FeatureOff(f"{what} needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
 
+    @by_name
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
@@ -205,11 +209,13 @@ class CustomTube(Tube):
         with self._changes:
             self._counted.update({"ack": 1, "delete": -1})
 
+    @by_name
     def release(self, id: object, **options: Any) -> Task:
         """Release a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
             return self._task_of(self._object.release(self._owned_id("release", id), options))
 
+    @by_name
     def touch(self, id: object, increment: float) -> Task:
         """Prolong, by `increment` seconds, how long a task may stay taken by this session. Raises as `release`."""
         with self._calls:
@@ -221,17 +227,20 @@ class CustomTube(Tube):
                 raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
             return self._task_of(self._object.touch(self._owned_id("touch", id), increment))
 
+    @by_name
     def peek(self, id: object) -> Task:
         """Return the task, unchanged. Raises NotFound."""
         with self._calls:
             return self._existing(id)[1]
 
+    @by_name
     def bury(self, id: object) -> Task:
         """Bury a task: it stays aside until it is kicked. A buried task stays unchanged."""
         with self._calls:
             key, task = self._existing(id)
             return task if task.state == STATES["B"] else self._task_of(self._object.bury(key))
 
+    @by_name
     def kick(self, count: int = 1) -> Any:
         """Make up to `count` buried tasks ready. Returns what the class returns: the number of these tasks."""
         with self._calls:
@@ -241,6 +250,7 @@ class CustomTube(Tube):
                 raise BadValue(f"a number of tasks is not negative: {shown(count)}")
             return self._object.kick(count)
 
+    @by_name
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state."""
         with self._calls:

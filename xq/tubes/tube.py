@@ -18,6 +18,7 @@ from xq.core.words import Wording, called
 from xq.queue import Queue
 from xq.runtime.maintenance import QueueMaintenance
 from xq.sessions.session import owner_of
+from xq.tubes.arguments import by_name
 from xq.tubes.state import State
 from xq.tubes.types import lacks
 from xq.tubes.types import pri as checked_pri
@@ -202,6 +203,7 @@ class Tube:
                 raise
             return False  # in PostgreSQL an error ends the transaction, and no further query can run in it
 
+    @by_name
     def put(
         self,
         data: Any,
@@ -253,6 +255,7 @@ class Tube:
             given["delay"] = delay
         return given
 
+    @by_name
     def take(self, timeout: float | None = None) -> Task | None:
         """Take the first ready task, by lowest pri and then lowest id. Returns None if there is none.
 
@@ -262,16 +265,19 @@ class Tube:
             found = self._queue.take(timeout)
             return None if found is None else self._task_of(found)
 
+    @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` ready tasks in the order of `take`. Waits, as `take` does, until there is at least one."""
         with self._calls:
             return [self._task_of(row) for row in self._queue.take_many(n, timeout)]
 
+    @by_name
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken: it is deleted."""
         with self._calls:
             return self._task_of(self._queue.ack(task_id(id)), GONE)
 
+    @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
         """Ack all of the tasks or none, in one transaction."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
@@ -279,6 +285,7 @@ class Tube:
         with self._calls:
             return [self._task_of(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
 
+    @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
         """Release a task that this session has taken: it is ready, or delayed for `delay` seconds.
 
@@ -287,6 +294,7 @@ class Tube:
         with self._calls:
             return self._task_of(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
+    @by_name
     def touch(self, id: object, increment: float) -> Task:
         """Prolong the ttr and the ttl of a task that this session has taken by `increment` seconds.
 
@@ -330,11 +338,13 @@ class Tube:
 
         return finished
 
+    @by_name
     def peek(self, id: object) -> Task:
         """Return the task, unchanged. Raises NotFound."""
         with self._calls:
             return self._task_of(self._queue.peek(task_id(id)))
 
+    @by_name
     def bury(self, id: object) -> Task:
         """Bury a task, whatever its state and its owner: it stays aside until it is kicked.
 
@@ -343,6 +353,7 @@ class Tube:
         with self._calls:
             return self._task_of(self._queue.bury(task_id(id)))
 
+    @by_name
     def kick(self, count: int = 1) -> int:
         """Make up to `count` buried tasks ready, in the order of a take. Returns how many."""
         with self._calls:
@@ -350,6 +361,7 @@ class Tube:
                 raise BadType("a number of tasks is an integer, not None")
             return len(self._queue.dig(n=count))
 
+    @by_name
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state and its owner."""
         with self._calls:
