@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xq.adapters.databases.terms import Terms
+from xq.core.machine import TAKEN
 
 
 class Waits(Terms):
@@ -32,6 +33,14 @@ class Waits(Terms):
     def waiting(self) -> str:
         """Returns a query of the waits: key, session, time of the start."""
         return f"SELECT {', '.join(self._parts())}, session, since FROM {self.waits} WHERE event IS NULL ORDER BY since"
+
+    @property
+    def taken_and_awaited(self) -> str:
+        """Returns a query of a session's waiters for taken tasks: waiter, row of the task."""
+        columns = ", ".join(f"t.{self.quote(field.column)}" for field in self.source.fields)
+        joined = f"{self.waits} AS w JOIN {self.table_in_schema} AS t ON {self.same_wait('w', 't')}"
+        taken = self.is_state(TAKEN, f"t.{self.roles['status']}")
+        return f"SELECT w.waiter, {columns} FROM {joined} WHERE w.session = :uuid AND w.event IS NULL AND {taken}"
 
     @property
     def forget_waits(self) -> str:

@@ -361,6 +361,8 @@ class Waiting(Generic[T]):
                         self.takes.timers.sweep_if_any()
                     if ending.event is None and (alone or called):
                         self.collect()
+                    if alone:
+                        self._look_at_taken()
                     if ending.lost and not self._wait_anew(ending, parts):
                         break
                 except Exception as error:
@@ -505,7 +507,9 @@ class Waiting(Generic[T]):
         if ready:
             self.takers.call_for_any()
         self.putters.call_for_any()
-        return self.collect() > 0 or ready
+        ended = self.collect() > 0
+        self._look_at_taken()
+        return ended or ready
 
     def alarm(self) -> None:
         """Wake all waiters: the queue was uninstalled or reconfigured, or became read-only."""
@@ -540,6 +544,16 @@ class Waiting(Generic[T]):
                 ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
                 if ending.event is not None:  # another thread has recorded the end already
                     ending.awake.set()
+
+    def _look_at_taken(self) -> None:
+        """Record the rows of taken tasks whose end is waited for: at the end they may be deleted."""
+        if not self._endings:
+            return
+        opened = self.database.open()
+        mine = {"uuid": opened.sessions.own().uuid}
+        for name, *row in self.database.execute(opened.dialect.taken_and_awaited, mine):
+            if (ending := self._endings.get(name)) is not None and not ending.gone:
+                ending.row = row
 
     def collect(self) -> int:
         """Wake the callers whose tasks have ended. Return their number."""
