@@ -138,11 +138,6 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
     return (int,) if of_integers else (int, str, bytes, uuid.UUID)
 
 
-def transaction(model: type[pw.Model]) -> object:
-    """Return Peewee's current transaction of this thread, if any."""
-    return model._meta.database.top_transaction()
-
-
 def is_there(model: type[pw.Model]) -> bool:
     """Return whether the table of a model exists."""
     return bool(model.table_exists())

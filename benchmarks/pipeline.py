@@ -251,7 +251,7 @@ TAKES = (
     f'JOIN {HISTORY} AS h ON h."key" = e."key" AND h.target = \'T\' GROUP BY 1, 2'
 )
 # Tables of the report by hand, each a query: of one queue, whose keys are never used again, all of its history. Not
-# overall, little and failures; and of stuck what is looked at, without the limit.
+# overall and failures; and of stuck what is looked at, without the limit.
 SQL: Mapping[str, str] = {
     "throughput": f"SELECT tube, {HOUR} AS bucket, {MOVES} FROM {HISTORY} GROUP BY 1, 2",
     "states": ranks(f"SELECT * FROM ({STAYS}) AS stays WHERE us IS NOT NULL", "tube, source"),
@@ -283,8 +283,8 @@ def by_sql(place: Database) -> float:
 TEXT = (
     f"A simulated day (benchmarks/day.py) in a queue with history: `xq.spark.report` and `xq.spark.archive` of all of "
     f"it, by a Spark with {MEMORY} of memory for Java, bound to so many cores. Memory is that of Java, of Python and "
-    "of its workers together, at the most. Plain SQL asks the database for the tables of the report but overall, "
-    "little and failures (and for stuck without its limit), and fetches them."
+    "of its workers together, at the most. Plain SQL asks the database for the tables of the report but overall "
+    "and failures (and for stuck without its limit), and fetches them."
 )
 
 

@@ -11,7 +11,7 @@ from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
-from xq.core.ports import Store, fits_a_column
+from xq.core.ports import Store
 from xq.core.values import Tasks
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
@@ -554,38 +554,9 @@ class Queue(Generic[T]):
         """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
         return self._database.bind().installation.ddl()
 
-    def check(self, *, advise: bool = False) -> list[str]:
-        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
-
-        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
-        """
-        installation = self._database.bind().installation
-        return [*installation.check(), *(installation.advice() if advise else [])]
-
-    def tune(self) -> list[str]:
-        """Set up the database for a table whose rows change all the time. Returns the SQL that was run.
-
-        On PostgreSQL autovacuum then starts early and runs without pauses. Other databases need nothing.
-        """
-        return self._database.open().installation.tune()
-
-    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Grant a user of the database the rights that a role needs, and no others. Returns the SQL that was run.
-
-        A "reader" reads; a "producer" also puts; a "consumer" also takes, finishes and sweeps; an "operator" does
-        everything but install. Nothing is revoked. `user` is the name in the database. On MariaDB it is "name@host", or
-        the name of a role or of a user on any host. With run=False the SQL is only returned. Grant again after a change
-        of features. Raises ConfigurationError on SQLite, BadType, BadValue.
-        """
-        for what, value in {"user": user, "role": role}.items():
-            if not isinstance(value, str):
-                raise BadType(f"{what} is a name, not {shown(value)}")
-        if not isinstance(run, bool):
-            raise BadType(f"run is True or False, not {shown(run)}")
-        if not user or not fits_a_column(user) or user.encode(errors="replace").decode() != user:
-            raise BadValue(f"no user is named {shown(user)}")
-        installation = self._database.open().installation
-        return self._database.unit(lambda: installation.grant(user, role, run))
+    def check(self) -> list[str]:
+        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table."""
+        return self._database.bind().installation.check()
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""

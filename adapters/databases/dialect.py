@@ -21,7 +21,6 @@ from xq.adapters.databases.staging import Staging
 from xq.adapters.databases.timers import Timers
 from xq.adapters.databases.waits import Waits
 from xq.core.compile import Statement
-from xq.core.errors import ConfigurationError
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import Address, Connection, Connections, Notifier, Row, Values
@@ -224,20 +223,8 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         """Merge some of the appended rows of the counters. Returns whether there may be more."""
         return False
 
-    def trouble(self, store: Connections) -> str | None:
-        """Return a warning if another program makes this queue slower and slower, for example an old transaction."""
-        return None
-
-    def tuned(self, store: Connections) -> list[str]:
-        """Return SQL that tunes the database for tables whose rows change often."""
-        return []
-
     def unlogged(self, store: Connections) -> list[str]:
         """Return SQL that makes writes faster, but a crash of the server deletes the tasks and all their records."""
-        return []
-
-    def untuned(self, store: Connections) -> list[str]:
-        """Return SQL that resets, on objects that outlive the queue, the settings of `tuned` that are unchanged."""
         return []
 
     # installing
@@ -264,10 +251,6 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
-
-    def grants(self, store: Connections, user: str, role: str) -> list[str]:
-        """Return SQL that grants a database user the rights of a role. Raises BadValue, ConfigurationError."""
-        raise ConfigurationError("SQLite has no users: the system's rights to the file say who may read and write it")
 
     def may_move(self, store: Connections) -> bool:
         """Return whether the database user of this connection may move tasks."""

@@ -11,10 +11,9 @@ from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.dirty_groups import RunUnit, ServerGroups
 from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
 from xq.core.compile import Statement
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Values
 from xq.sessions.liveness import Liveness
@@ -202,52 +201,6 @@ class Server(Dialect):
 
     def connected(self, store: Connections, connection: Connection) -> None:
         pass
-
-    # rights
-
-    in_turn: ClassVar[str]  # the column of QUEUES that `one_at_a_time` writes
-
-    @abstractmethod
-    def grantee(self, user: str) -> str:
-        """Return a user in the syntax of GRANT."""
-
-    @abstractmethod
-    def more_grants(self, store: Connections, to: str) -> list[str]:
-        """Return further grants that a user needs to put."""
-
-    def grants(self, store: Connections, user: str, role: str) -> list[str]:
-        if role not in ROLES:
-            raise BadValue(f"a role is {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {shown(role)}")
-        to, found = self.grantee(user), []
-        some = {"task": self._put_anew, QUEUES: [self.in_turn]}
-        for kind, table in self._tables_by_kind(store).items():
-            needed = (
-                f"{right.does} ({', '.join(some[kind])})" if right.some else right.does
-                for right in rights(kind, role, self.machine)
-            )
-            found.append(f"GRANT {', '.join(needed)} ON {table} TO {to}")
-        return [*self.where_granted(store, to), *found, *(self.more_grants(store, to) if role != ROLES[0] else [])]
-
-    def where_granted(self, store: Connections, to: str) -> list[str]:
-        """Return the grants without which rights on tables have no effect."""
-        return []
-
-    def _tables_by_kind(self, store: Connections) -> dict[str, str]:
-        """Return the tables of this queue, as SQL, by their names in RIGHTS."""
-        found, prefix = {"task": self.table_in_schema}, len(self.name(""))
-        staging, there = self.staging.tables, self.existing(store)
-        if all(item.name in there for item in staging):
-            found |= {kind: self.object(item.name) for kind, item in zip(("job", "stage"), staging, strict=True)}
-        for item in self.side_tables():
-            suffix = item.name[prefix:]
-            found["utube" if self.groups and suffix == self.groups.suffix else suffix] = self.object(item.name)
-        return found | {item.name: item.name for item in self.shared()}
-
-    @property
-    def _put_anew(self) -> list[str]:
-        """Returns the columns of an existing task that a put may replace."""
-        kept = [*self.source.key, self.source.roles.get("attempts")]
-        return [self.quote(field.column) for field in self.source.fields if field not in kept]
 
     # triggers, in SQL that both servers understand
 

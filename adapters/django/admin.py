@@ -11,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import model_ngettext
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, transaction
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -164,15 +164,12 @@ class QueueAdmin(admin.ModelAdmin):
         action = ACTIONS[name]
         if action.warning and "post" not in request.POST:
             return self._ask(name, request, queryset)
-        deferred = action.event == "kill" and self._tells_late()
         moved, left = 0, 0
         refused: list[str] = []  # the errors of the first remaining tasks
         for task in _batchwise(queryset):
             try:
                 with transaction.atomic(alias_of(self.queue)):
                     getattr(self.queue, action.event)(task.pk)
-                    if deferred:
-                        self._check_references()
             except xq.NotInstalled as error:
                 self.message_user(request, str(error), messages.ERROR)
                 break
@@ -192,22 +189,6 @@ class QueueAdmin(admin.ModelAdmin):
             )
             self.message_user(request, text, messages.WARNING)
         return None
-
-    def _tells_late(self) -> bool:
-        """Whether the database reports violated foreign keys only at the end of the request."""
-        connection = connections[alias_of(self.queue)]
-        return bool(connection.in_atomic_block and connection.features.can_defer_constraint_checks)
-
-    def _check_references(self) -> None:
-        """Raise IntegrityError if another row refers to a deleted one."""
-        referring = [
-            relation.related_model._meta.db_table
-            for relation in self.opts.get_fields(include_hidden=True)  # includes those of through tables
-            if (relation.one_to_many or relation.one_to_one) and relation.auto_created
-            if getattr(relation.field, "db_constraint", False)
-        ]
-        if referring:
-            connections[alias_of(self.queue)].check_constraints(table_names=[*dict.fromkeys(referring)])
 
     def _ask(self, name: str, request: Any, queryset: Any) -> TemplateResponse:
         n = queryset.count()

@@ -14,11 +14,10 @@ class XqConfig(AppConfig):
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks, the signals of migrations, and the serializer of user-written features."""
-        from xq.adapters.django import checks, serializing
+        """Register the checks and the signals of migrations."""
+        from xq.adapters.django import checks
         from xq.adapters.django.altering import after_migrate, before_migrate
 
         checks.register()
-        serializing.register()
         pre_migrate.connect(before_migrate, dispatch_uid="xq")
         post_migrate.connect(after_migrate, dispatch_uid="xq")

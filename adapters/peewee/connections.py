@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
-from weakref import WeakSet, ref
+from weakref import ref
 
 import peewee as pw
 from playhouse import pool
@@ -16,7 +16,6 @@ from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, Waiting
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
-from xq.sessions.liveness import held_by
 
 # Parameters of psycopg's connect() that libpq, and so other programs, do not know.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
@@ -126,30 +125,6 @@ class _Local(threading.local, Waiting):
 def _is_manual(transaction: object) -> bool:
     """Return whether the application begins and ends its transactions itself: none of Peewee's, or manual_commit."""
     return transaction is None or isinstance(transaction, pw._manual)
-
-
-def _settle_at_the_end(database: Any, local: _Local) -> None:
-    """Patch `commit` and `rollback` of a database so that they run the pending calls of this thread.
-
-    Peewee has no hook for them.
-    """
-    waiting: WeakSet[_Local] | None = vars(database).get("_xq_waiting")
-    if waiting is not None:
-        waiting.add(local)
-        return
-    waiting = database._xq_waiting = WeakSet([local])
-    plain = type(database).commit, type(database).rollback
-    of = ref(database)
-
-    def then_settle(end: Callable[[Any], None]) -> Callable[[], None]:
-        def ended() -> None:
-            end(of())
-            for each in held_by(waiting):
-                each.settle()
-
-        return ended
-
-    database.commit, database.rollback = map(then_settle, plain)
 
 
 class PeeweeConnections(OrmConnections):
@@ -296,7 +271,6 @@ class PeeweeConnections(OrmConnections):
             call()
         elif _is_manual(transaction):
             self._local.add(call)
-            _settle_at_the_end(database, self._local)
         else:
             database.after_commit(call)
 

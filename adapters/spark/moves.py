@@ -61,7 +61,6 @@ def moves(history: DataFrame) -> DataFrame:
     stay                µs in the state that it leaves; null if the history does not show when that began
     arrives, departs    whether the task enters the backlog (R or W) of this tube, and leaves that of was_tube
     readied, unreadied  the same for R alone
-    waited              with departs: µs since it entered that backlog, or null
     life                the number of this life of the key, from 1 on: put, and restart of a finished task, begin one;
                         0 if the history does not show its beginning
     lived               µs since this life began, or null
@@ -70,7 +69,6 @@ def moves(history: DataFrame) -> DataFrame:
     """
     of_key = Window.partitionBy("queue", "key").orderBy("id")
     so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = of_key.rowsBetween(Window.unboundedPreceding, -1)
 
     def since(moment: Column) -> Column:
         return F.when(moment.isNotNull(), F.greatest(F.col("at_us") - moment, F.lit(0)))  # greatest ignores nulls
@@ -113,10 +111,6 @@ def moves(history: DataFrame) -> DataFrame:
             "life": F.count_if(F.col("begins")).over(so_far),
             "lived": since(F.last(F.when(F.col("begins"), F.col("at_us")), ignorenulls=True).over(so_far)),
             "earlier": F.max(F.when(F.col("begins"), F.col("takes") - took().cast("long"))).over(so_far),
-            "waited": F.when(
-                F.col("departs"),
-                since(F.last(F.when(F.col("arrives"), F.col("at_us")), ignorenulls=True).over(before)),
-            ),
         }
     )
     takes = F.coalesce(F.col("takes") - F.col("earlier"), F.greatest("takes", F.coalesce("attempt", F.lit(0))))

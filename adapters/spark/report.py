@@ -174,26 +174,6 @@ def backlog(past: Past) -> DataFrame:
     return rows.where("arrived > 0 OR departed > 0 OR backlog <> 0")
 
 
-def little(past: Past) -> DataFrame:
-    """Compare Little's law with the measured backlog: in the long run it is the rate of arrivals times their wait.
-
-    queue, tube, rate (arrivals per second in the span), wait (mean seconds in the backlog of the tasks that left it in
-    the span, null if none is known), expected (rate * wait), measured (the mean backlog of the span). Measured exceeds
-    expected while a backlog grows, since the remaining tasks have not finished waiting.
-    """
-    span, length = past.span, max(1, past.span.until - past.span.since)
-    changes = _changes(past).where(F.col("at_us") < span.until)
-    inside = F.col("at_us") >= span.since
-    rest = F.lit(span.until) - F.greatest("at_us", F.lit(span.since))  # the µs for which a change applies
-    held = F.sum(F.col("n") * rest.cast("decimal(38,0)"))
-    table = changes.groupBy(*QUEUE).agg(
-        (F.count_if(inside & (F.col("n") > 0)) * 1e6 / length).alias("rate"),
-        (F.avg(F.when(inside, F.col("waited"))) / 1e6).alias("wait"),
-        (held.cast("double") / length).alias("measured"),
-    )
-    return table.select(*QUEUE, "rate", "wait", (F.col("rate") * F.col("wait")).alias("expected"), "measured")
-
-
 def stuck(past: Past) -> DataFrame:
     """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
 
@@ -282,11 +262,6 @@ TABLES: Mapping[str, Table] = {
         "release, how many left it, and how many were in it at the end; ready: those of them that were Ready. Buckets "
         "without changes have no row.",
     ),
-    "little": Table(
-        little,
-        "Little's law: in the long run the backlog is the rate of arrivals times the wait. If the measured backlog is "
-        "larger, it grows: its tasks have not finished waiting.",
-    ),
     "stuck": Table(
         stuck,
         "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
@@ -319,24 +294,24 @@ def _ended(past: Past) -> DataFrame:
 
 
 def _changes(past: Past) -> DataFrame:
-    """Return every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same for R alone), waited.
+    """Return every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same for R alone).
 
-    waited is in µs, for a task that leaves the backlog. Tasks from before the history arrive before any span.
+    Tasks from before the history arrive before any span.
     """
 
-    def change(backlog: Column, ready: Column, n: int, tube: str, at_us: Column, waited: Column) -> Column:
+    def change(backlog: Column, ready: Column, n: int, tube: str, at_us: Column) -> Column:
         both = {"n": backlog, "ready": ready}
         counts = [F.when(rows, n).otherwise(0).alias(name) for name, rows in both.items()]
-        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), *counts, waited.alias("waited")
+        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), *counts
         return F.when(backlog | ready, F.struct(*fields))
 
-    at_us, early, unknown, first = F.col("at_us"), F.lit(-(2**62)), F.lit(None).cast("long"), F.col("first")
+    at_us, early, first = F.col("at_us"), F.lit(-(2**62)), F.col("first")
     explicit = F.array(
-        change(F.col("arrives"), F.col("readied"), 1, "tube", at_us, unknown),
-        change(F.col("departs"), F.col("unreadied"), -1, "was_tube", at_us, F.col("waited")),
-        change(first & is_("was", BACKLOG), first & is_("was", READY), 1, "tube", early, unknown),
+        change(F.col("arrives"), F.col("readied"), 1, "tube", at_us),
+        change(F.col("departs"), F.col("unreadied"), -1, "was_tube", at_us),
+        change(first & is_("was", BACKLOG), first & is_("was", READY), 1, "tube", early),
     )
-    silent = change(is_("state", BACKLOG), is_("state", READY), 1, "tube", early, unknown)
+    silent = change(is_("state", BACKLOG), is_("state", READY), 1, "tube", early)
     changes = past.moves.select("queue", F.explode(explicit).alias("change")).unionByName(
         past.silent.select("queue", silent.alias("change"))
     )

@@ -277,7 +277,7 @@ def test_a_call_that_fails_half_way_tells_nothing(Task, heard):
     assert heard == []
 
 
-def test_where_the_application_commits_by_itself_its_commit_tells(Task, heard):
+def test_where_the_application_commits_by_itself_the_next_call_tells(Task, heard):
     db = Task._meta.database
     with db.manual_commit():
         Task.put({"id": 1})
@@ -289,8 +289,8 @@ def test_where_the_application_commits_by_itself_its_commit_tells(Task, heard):
         Task.put({"id": 3})
         assert heard == ["1 X-R put"]
         db.commit()
-        assert heard == ["1 X-R put", "3 X-R put"]
-    assert Task.xq.count() == 2
+        assert Task.xq.count() == 2
+    assert heard == ["1 X-R put", "3 X-R put"]
 
 
 def test_a_transaction_begun_by_plain_sql_is_one_like_others(Task, heard):

@@ -210,19 +210,6 @@ def test_what_is_written_to_a_partition_itself_is_found_and_repaired(db):
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_tuning_is_of_the_partitions_that_have_rows(db, way):
-    partitioned(db, way)
-    Task = queue_on(db)
-    Task.xq.install()
-    Task.xq.tune()
-    tuned = db.execute_sql(
-        "SELECT relname FROM pg_class WHERE relkind = 'r' AND array_length(reloptions, 1) > 0"
-    ).fetchall()
-    leaves = db.execute_sql("SELECT CAST(relid AS text) FROM pg_partition_tree('task') WHERE isleaf").fetchall()
-    assert set(leaves) <= set(tuned)
-
-
 def test_unique_needs_partitions_by_its_own_role(db):
     db.execute_sql(f"CREATE TABLE task ({COLUMNS}) PARTITION BY HASH (id)")
     db.execute_sql("CREATE TABLE task_0 PARTITION OF task FOR VALUES WITH (MODULUS 1, REMAINDER 0)")

@@ -1135,25 +1135,6 @@ def test_a_class_of_ones_own_is_a_type(queue):
     assert (queue.tube(), table in queue.database.get_tables()) == ([], False)
 
 
-def test_take_many_keeps_what_was_taken_before_its_driver_failed(queue, caplog):
-    class Fails(Rows):
-        taken = 0
-
-        def take(self) -> Any:
-            self.taken += 1
-            if self.taken == 3:
-                raise RuntimeError("the third take fails")
-            return super().take()
-
-    queue.register_driver("fails", Fails)
-    tube = queue.create_tube("tube", "fails")
-    for text in "abcd":
-        tube.put(text)
-    assert tube.take_many(4, timeout=0) == [(1, "t", "a"), (2, "t", "b")]
-    assert "take_many of tube ends with 2 of 4 tasks: the third take fails" in caplog.text
-    assert [task[0] for task in tube.take_many(4, timeout=0)] == [3, 4]
-
-
 def test_a_tube_is_hidden_until_its_type_is_registered(queue, db, clock):
     queue.register_driver("rows", Rows)
     queue.register_driver("plain", {"buried": True})
@@ -1211,13 +1192,8 @@ def test_who_has_taken_a_task_of_a_class_has_it_after_what_is_undone_too(queue):
     tube.put("a")
     tube.take(0)
 
-    def another_takes() -> None:
-        tube.release(1)
-        with queue.session():
-            tube.take(0)
-
     finish: list[Callable[[], Any]] = [lambda: tube.ack(1), lambda: tube.release(1), lambda: tube.bury(1)]
-    for call in [*finish, tube.truncate, another_takes]:
+    for call in [*finish, tube.truncate]:
         with queue.database.atomic() as transaction:
             call()
             transaction.rollback()
@@ -1227,18 +1203,6 @@ def test_who_has_taken_a_task_of_a_class_has_it_after_what_is_undone_too(queue):
         tube.take(0)
         assert tube.touch(1, 5).state == "t"
     assert tube.ack(1).state == "-"
-
-
-def test_a_take_of_a_class_that_is_undone_leaves_nobody_with_the_task(queue):
-    queue.register_driver("rows", Rows)
-    tube = queue.create_tube("tube", "rows")
-    tube.put("a")
-    with queue.database.atomic() as transaction:
-        tube.take(0)
-        transaction.rollback()
-    tube.model.update(state="t").execute()  # by another process
-    with pytest.raises(xq.NotOwner):
-        tube.ack(1)
 
 
 def test_a_tube_of_a_class_that_two_threads_open_at_once_is_started_once(shared):
@@ -1295,8 +1259,6 @@ def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
     for call in (tube.ack, tube.release):
         with pytest.raises(xq.WrongState):
             call(1)
-    with pytest.raises(xq.FeatureOff):
-        tube.grant("somebody", "reader")
     with queue.database.atomic():
         assert tube.take(0).data == "a"
         for timeout in (1, None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -19,9 +18,7 @@ from tests.conftest import ON_MARIADB, ON_POSTGRES, Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.databases import KINDS
-from xq.adapters.databases.postgres import dialect as postgres
 from xq.core.errors import ConfigurationError
-from xq.runtime import maintenance as sweep
 from xq.sessions import session as sessions
 
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
@@ -171,67 +168,6 @@ def test_a_queue_that_the_open_transaction_installs_takes_when_that_is_committed
             assert Task.stats().counts["R"] == 1
         assert Task.take().ack().status == "D"
         assert is_exact(Task)
-
-
-# settings, and transactions that stay open
-
-
-def options(database: pw.Database) -> dict[str, list[str]]:
-    """The settings of each table of the database that has some."""
-    tables = (
-        "SELECT relname, reloptions FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
-    )
-    return {table: sorted(found or []) for table, found in database.execute_sql(tables)}
-
-
-@ON_POSTGRES
-def test_tune_sets_autovacuum_and_uninstall_takes_it_away_where_it_is_as_tune_left_it():
-    busy = ["autovacuum_vacuum_cost_delay=0", "autovacuum_vacuum_scale_factor=0.01"]
-    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
-        Task = queue_on(database)
-        database.execute_sql("ALTER TABLE task SET (fillfactor = 90)")
-        assert len(Task.xq.tune()) > 1
-        assert options(database)["task"] == sorted([*busy, "fillfactor=90"])
-        assert all(
-            set(busy) <= set(found)
-            for found in (options(database)[f"task_xq_{beside}"] for beside in ("count", "owner", "history"))
-        )
-        Task.xq.uninstall()
-        assert options(database) == {"task": ["fillfactor=90"]}
-        Task.xq.install()
-        Task.xq.tune()
-        database.execute_sql("ALTER TABLE task SET (autovacuum_vacuum_scale_factor = 0.5)")
-        Task.xq.uninstall()
-        assert options(database)["task"] == ["autovacuum_vacuum_scale_factor=0.5", "fillfactor=90"]
-
-
-@ON_POSTGRES
-@pytest.mark.parametrize("how", ["has written", "has a snapshot"])
-def test_a_transaction_that_stays_open_is_warned_of_by_what_one_needs_to_end_it(how, monkeypatch, caplog):
-    monkeypatch.setattr(postgres, "LONG", 0)
-    monkeypatch.setattr(sweep, "ASK", 0.01)
-    caplog.set_level(logging.WARNING, logger="xq")
-
-    def warnings() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "transaction open" in record.getMessage()]
-
-    with database_on(Postgres) as (server, name):
-        with closing(server.peewee(name)) as database, closing(server.peewee(name, application_name="hog")) as other:
-            Task = queue_on(database)
-            database.execute_sql("CREATE TABLE theirs (n int)")
-            other.begin()
-            if how == "has written":
-                other.execute_sql("INSERT INTO theirs VALUES (1)")
-            else:
-                other.rollback()
-                other.execute_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
-                other.execute_sql("SELECT 1")
-            pid = other.connection().info.backend_pid
-            Task.take()
-            (told, *_) = eventually(lambda: [text for text in warnings() if "'hog'" in text])
-            assert f"the server's process {pid} (user 'xq', application_name 'hog')" in told
-            assert f"SELECT pg_terminate_backend({pid}) ends it" in told
-            server.run(f"SELECT pg_terminate_backend({pid})")
 
 
 @ON_POSTGRES

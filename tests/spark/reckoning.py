@@ -213,26 +213,6 @@ class Reckoning:
                     found.add((*place, moment(low), arrived, departed, waiting, level))
         return found
 
-    def little(self) -> Table:
-        found = set()
-        length = self.until - self.since
-        places = defaultdict(list)
-        for place, start, end, _ in self.stands():
-            places[place].append((start, end))
-        for place, stands in places.items():
-            stands = [(start, end) for start, end in stands if start < self.until or end < self.until]
-            if not stands:
-                continue
-            arrived = sum(1 for start, _ in stands if start and self.since <= start < self.until)
-            waits = [max(0, end - start) for start, end in stands if start and self.since <= end < self.until]
-            held = 0.0
-            for start, end in stands:
-                held += max(0, self.until - max(start, self.since)) - max(0, self.until - max(end, self.since))
-            wait = sum(waits) / len(waits) / 1e6 if waits else None
-            rate = arrived * 1e6 / length
-            found.add((*place, rate, wait, None if wait is None else rate * wait, held / length))
-        return found
-
     def stuck(self) -> Table:
         of_tube = {row[:3]: row[6] for row in self.states()}
         of_queue = {row[:2]: row[5] for row in self.overall()}

@@ -235,7 +235,7 @@ def test_the_rights_of_a_reader_are_enough(spark, kind):
         land = Land(server, name)
         try:
             queue, user = land.queue("kept"), land.user()
-            queue.grant(user, "reader")
+            land.allow(user, "SELECT")
             queue.put()
             with land.connected(user) as db, xq.spark.snapshot(land.of(db)) as moment:
                 for what in ("tasks", "history", "stats"):

@@ -1,4 +1,4 @@
-"""What `grant` gives: users of real servers, each of whom can do what its role says, and nothing else."""
+"""Users of real servers, and a queue of which they may do only some things."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import peewee as pw
 
 import xq
 from tests.conftest import Maker
-from xq.core.machine import Feature, Transition
 from xq.sessions import session as sessions
 
 FIELDS = ("runat", "deadline", "priority", "tube", "ttl", "ttr")
 
-# What is granted, of which kinds of queues: features, roles beside status.
+# Kinds of queues: features, roles beside status.
 QUEUES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "plain": ({}, ()),
     "all": (
         {"delayed": True, "buried": True, "zombie": 60, "ttl": True, "ttr": True, "limit": 100, "history": 3600},
         (*FIELDS, "owner", "attempts"),
     ),
+    "timed": ({"ttr": 60, "limit": 100}, ("runat",)),
     "kept": ({"keep": True, "ttr": True, "history": True}, ("runat",)),
-    "unique": ({"unique": True, "delayed": True, "events": True}, ("runat", "unique")),
-    "own": ({"keep": True, "reject": Feature("reject", transitions=(Transition("T", "reject", "X"),))}, ()),
     "utube": ({"utube": True, "lifetime": True, "buried": "any", "events": True}, (*FIELDS, "utube", "owner")),
 }
 
@@ -61,6 +59,19 @@ class Land:
         self.server.run(f"CREATE {'ROLE' if self.is_postgres else 'USER'} {self.quoted(name)}{self.login}", self.name)
         self.users.append(name)
         return name
+
+    def allow(self, user: str, on_task: str) -> None:
+        """Grant a user these rights on the table of the tasks, and all on the tables of xq."""
+        to, run = self.quoted(user), self.server.run
+        for table in self.owner.get_tables():
+            run(
+                f"GRANT {on_task if table == 'task' else 'SELECT, INSERT, UPDATE, DELETE'} ON {table} TO {to}",
+                self.name,
+            )
+        if self.is_postgres:
+            run(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {to}", self.name)
+        else:
+            run(f"GRANT CREATE TEMPORARY TABLES ON `{self.name}`.* TO {to}", self.name)
 
     @property
     def login(self) -> str:

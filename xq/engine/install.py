@@ -81,7 +81,7 @@ class Installation:
                 raise
             raise ConfigurationError(
                 f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
-                "owner of its table begin a job, and grant what is needed anew"
+                "owner of its table begin a job, and grant the rights on them"
             ) from error
 
     def _check_states(self) -> None:
@@ -241,37 +241,12 @@ class Installation:
         ]
         return [*features, *roles, *statuses, *others]
 
-    def grant(self, user: str, role: str, run: bool) -> list[str]:
-        """Grant a user of the database the rights that a role needs. Return the SQL; execute it only with `run`."""
-        statements = self.dialect.grants(self.store, user, role)
-        if run:
-            with self.dialect.installing(self.store):  # concurrent grants fail
-                for sql in statements:
-                    self.store.execute(sql)
-        return statements
-
-    def tune(self) -> list[str]:
-        """Set the table's parameters for rows that change all the time. Return the SQL that was executed."""
-        statements = self.dialect.tuned(self.store)
-        for sql in statements:
-            self.store.execute(sql)
-        return statements
-
     def set_unlogged(self) -> list[str]:
         """Make writes faster, but lose all tasks in a crash, if the database can. Return the SQL that was executed."""
         statements = self.dialect.unlogged(self.store)
         for sql in statements:
             self.store.execute(sql)
         return statements
-
-    def advice(self) -> list[str]:
-        """Return messages that say which definition would cost less."""
-        if "owner" in self.dialect.roles:
-            return []
-        return [
-            "advice: map the role 'owner' to a nullable text field of 64 characters or more: "
-            f"without it each take also writes the table {self.dialect.name('owner')}"
-        ]
 
     def check(self) -> list[str]:
         """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
@@ -346,7 +321,7 @@ class Installation:
             self._drop_outbox()
             for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
                 self.store.execute(item.drop)
-            for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
+            for sql in self.dialect.stale(self.dialect.existing(self.store)):
                 self.store.execute(sql)
             if self._shared_are_in(self.dialect.existing(self.store)):
                 for sql in (self.dialect.forget, self.dialect.exports.unnumbered):

@@ -38,7 +38,6 @@ LOOK = 0.4  # reap, while sessions of other processes are registered; else FALLB
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
-ASK = 60.0  # look for what makes the queues slow
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
@@ -191,9 +190,11 @@ class QueueMaintenance:
 
     @property
     def sessions(self) -> Sessions | None:
+        """Returns the sessions of this process in the model's current database; None if the model has none."""
         return self.database.sessions
 
     def briefly_connected(self) -> AbstractContextManager[object]:
+        """Open a connection of this thread for the block, and close it after, unless it was open before."""
         return self.database.store.briefly_connected()
 
     def session(self, name: str | None) -> Session:
@@ -218,6 +219,7 @@ class QueueMaintenance:
         return self.database.execute(sql, values)
 
     def orphans(self) -> list[str]:
+        """Return the sessions that own tasks of this queue and are not registered."""
         return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
     def listed(self) -> list[tuple[str, str, float | None]]:
@@ -228,23 +230,28 @@ class QueueMaintenance:
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
 
     def liveness(self) -> Liveness | None:
+        """Return the liveness locks of the database; None if no other process can access it."""
         return self.database.dialect.liveness(self.database.store)
 
     def rejoin(self, uuid: str) -> bool:
+        """Keep an expiring session alive. Return False if no session of this uuid is registered."""
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
         return self._whole(dialect.session_goes_on, dialect.session_went_on, uuid=uuid, lease=lease)
 
     def is_there(self, uuid: str) -> bool:
+        """Return whether a session is registered and has not ended."""
         opened = self.database.open()
         sql, values = opened.dialect.session_is_there, {**self.database.values(), "uuid": uuid}
         rows = opened.sessions.apart(sql, values)
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
     def expire_later(self, uuid: str) -> bool:
+        """Let a session expire after session_ttr seconds. Return False if it must end at once."""
         return self._whole(self.database.dialect.session_postponed, self.database.dialect.session_ends, uuid=uuid)
 
     def has_expired(self, uuid: str) -> bool:
+        """Return whether a session has expired. Lock it: no process can rejoin it before the commit."""
         return self._whole(self.database.dialect.session_over, uuid=uuid)
 
     def _whole(self, *texts: str, **values: Any) -> bool:
@@ -257,19 +264,24 @@ class QueueMaintenance:
         return self.database.unit(run, transaction=True)
 
     def forget_waits(self, uuid: str) -> None:
+        """Delete the waits that the process of this session has registered."""
         if self.database.may_move:  # else a process with the right does, when it reaps the session
             self._run(self.database.dialect.forget_waits, uuid=uuid)
 
     def session_closed(self) -> None:
+        """Wake the callers that wait to take for a closed session of this process."""
         self.waiting.takers.call_closed()
 
     def session_lost(self) -> None:
+        """Wait anew for the ends of tasks: the registered waits are gone with the process's own session."""
         self.waiting.session_lost()
 
     def deregister(self, uuid: str) -> None:
+        """Delete a session from the database. It cannot be joined any more."""
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
     def give_back(self, uuid: str, event: str) -> None:
+        """Release the tasks of a session, recorded as `event`, and deregister it from this queue."""
         if not self.database.may_move:
             return  # the session stays registered for this queue, and a process with the right reaps it
 
@@ -339,8 +351,6 @@ class MaintenanceThread:
         self.reap = Duty("reap orphaned tasks", self._reap)
         self.expire = Duty("expire timers", self._expire)
         self.roll_up = Duty("roll up counters", self._roll_up)
-        self.find_trouble = Duty("look for trouble", self._find_trouble)
-        self.find_trouble.next_at = time.monotonic() + ASK
         self.duties = [
             self.review,
             self.ask_to_write,
@@ -349,7 +359,6 @@ class MaintenanceThread:
             self.reap,
             self.expire,
             self.roll_up,
-            self.find_trouble,
         ]
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
 
@@ -424,8 +433,7 @@ class MaintenanceThread:
 
     def _all_at_once(self) -> None:
         for duty in self.duties:
-            if duty is not self.find_trouble:
-                duty.next_at = 0.0
+            duty.next_at = 0.0
 
     def _cycle(self) -> float:
         """Run the due duties. Return the seconds of pause after it, which leave a busy database to others."""
@@ -576,14 +584,6 @@ class MaintenanceThread:
             if (queue.database.add_up() if queue in self._to_roll_up else queue.database.add_up_if_many())
         )
         return 0.0 if self._to_roll_up else math.inf
-
-    def _find_trouble(self) -> float:
-        """Log what makes the queues slow."""
-        store = self._queues[0].database.store
-        trouble = self._queues[0].database.dialect.trouble(store)
-        if trouble:
-            log.warning("%s", trouble)
-        return ASK
 
 
 # the threads of this process

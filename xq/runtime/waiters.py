@@ -201,42 +201,28 @@ class Waiting(Generic[T]):
         if timeout == 0:
             return self.takes.oldest("take", n, options, tube=tube)
         taken: list[str | None] = []  # the token
+        look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append)
         try:
             with self._may_wait("take", timeout):
-                found = self.takes.oldest("take", n, options, tube=tube, then=taken.append)
-                return found or self._wait_to_take(n, options, tube, Deadline(timeout), taken.append)
+                return look() or self._wait_to_take(look, tube, Deadline(timeout))
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)
             raise
 
-    def _wait_to_take(
-        self,
-        n: int,
-        options: Mapping[str, Any],
-        tube: str | None,
-        deadline: Deadline,
-        then: Callable[[str | None], None],
-    ) -> list[T]:
+    def _wait_to_take(self, look: Callable[[], list[T]], tube: str | None, deadline: Deadline) -> list[T]:
         self.listen()  # before the look, so that no later commit is missed
         with self.takers.place(tube, self.database.session) as waiter:
-            while not (found := self._take_if_there(n, options, tube, deadline, then)):
+            while not (found := self._take_if_there(look, deadline)):
                 if not self._sleep(waiter, deadline):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()
         return found
 
-    def _take_if_there(
-        self,
-        n: int,
-        options: Mapping[str, Any],
-        tube: str | None,
-        deadline: Deadline,
-        then: Callable[[str | None], None],
-    ) -> list[T]:
-        """Take as `Takes.oldest`. Return no tasks if the connection is lost and the deadline has not passed."""
+    def _take_if_there(self, look: Callable[[], list[T]], deadline: Deadline) -> list[T]:
+        """Return what `look` takes; no tasks if the connection is lost and the deadline has not passed."""
         try:
-            return self.takes.oldest("take", n, options, tube=tube, then=then)
+            return look()
         except Exception as error:
             self._forgive(error, deadline)
             return []

@@ -17,6 +17,7 @@ from xq.core.ports import Row
 
 if TYPE_CHECKING:
     from xq.sessions.session import Sessions
+    from xq.tubes.upkeep import Upkeep
 
 R = TypeVar("R")
 
@@ -86,28 +87,12 @@ class Liveness(Protocol):
         """Close the session connection, if there is one, until it is needed again."""
 
 
-class Others(Protocol):
-    """Queues of a database that this process maintains without opening all of them. One statement queries many."""
-
-    def names(self, of: Collection[str]) -> set[str]:
-        """Return those of these names that belong to such queues."""
-
-    def open_for(self, session: str) -> None:
-        """Open the queues in which a session may own tasks."""
-
-    def orphans(self) -> set[str]:
-        """Return the sessions that own tasks of these queues and are not registered. Open the queues of these tasks."""
-
-    def expire(self) -> float | None:
-        """Move a batch of the due tasks of each. Return the seconds until the next run; None if none is needed."""
-
-
 class Reaper:
     """Reaps the orphaned tasks of one database."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self.others: WeakSet[Others] = WeakSet()
+        self.others: WeakSet[Upkeep] = WeakSet()  # queues that this process maintains without opening all of them
         self.reaped = 0  # the number of sessions of other processes that this process has ended
         self._at = 0.0  # the monotonic time of the last run
         self._others = False  # whether sessions of other processes were registered then

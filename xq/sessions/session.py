@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
 from xq.core.ports import Row
 from xq.sessions.forking import at_fork
 from xq.sessions.liveness import Liveness, Reaper, held_by
+
+if TYPE_CHECKING:
+    from xq.runtime.maintenance import QueueMaintenance
+    from xq.tubes.custom import CustomTube
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -37,71 +41,7 @@ _ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with 
 before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
 
 
-class SessionQueue(Protocol):
-    """A queue, as used by the sessions of its database."""
-
-    @property
-    def name(self) -> str:
-        """The name of the queue in its database."""
-
-    @property
-    def installed(self) -> bool: ...
-
-    @property
-    def sessions(self) -> Sessions | None:
-        """The sessions of this process in the model's current database; None if the model has none."""
-
-    def briefly_connected(self) -> AbstractContextManager[object]:
-        """Open a connection of this thread for the block, and close it after, unless it was open before."""
-
-    def orphans(self) -> list[str]:
-        """Return the sessions that own tasks of this queue and are not registered."""
-
-    def listed(self) -> list[tuple[str, str, float | None]]:
-        """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.
-
-        A session has a row per queue. The seconds are None while it lives.
-        """
-
-    def expire_later(self, uuid: str) -> bool:
-        """Let a session expire after session_ttr seconds, as configured. Return False if it must end at once."""
-
-    def is_there(self, uuid: str) -> bool:
-        """Return whether a session is registered and has not ended."""
-
-    def has_expired(self, uuid: str) -> bool:
-        """Return whether an expiring session has expired. Lock it: no process can rejoin it before the commit."""
-
-    def give_back(self, uuid: str, event: str) -> None:
-        """Release the tasks of a session in this queue, recorded as `event`, and deregister it from this queue."""
-
-    def forget_waits(self, uuid: str) -> None:
-        """Delete the waits that the process of this session has registered."""
-
-    def session_closed(self) -> None:
-        """Wake the callers that wait to take for a closed session of this process."""
-
-    def session_lost(self) -> None:
-        """Handle the loss of the process's own session: its registered waits are gone."""
-
-    def deregister(self, uuid: str) -> None:
-        """Delete a session from the database. It cannot be joined any more."""
-
-    def liveness(self) -> Liveness | None:
-        """Return the liveness locks of the database; None if no other process can access it."""
-
-    def rejoin(self, uuid: str) -> bool:
-        """Keep an expiring session alive. Return False if no session of this uuid is registered."""
-
-
-class Holder(Protocol):
-    """An object that itself records which sessions of this process have taken its tasks."""
-
-    def give_back(self, session: str) -> None:
-        """Release the tasks of an ended session."""
-
-
-queues: WeakSet[SessionQueue] = WeakSet()  # of all the queues of this process
+queues: WeakSet[QueueMaintenance] = WeakSet()  # of all the queues of this process
 
 
 class Entry(NamedTuple):
@@ -251,7 +191,7 @@ class Sessions:
     """The sessions of this process in one database."""
 
     def __init__(self) -> None:
-        self.holders: WeakSet[Holder] = WeakSet()
+        self.holders: WeakSet[CustomTube] = WeakSet()  # they record the owners of their tasks themselves
         self.reaper = Reaper(self)
         self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
         self._liveness: tuple[Liveness | None] | None = None  # None: not determined yet
@@ -312,11 +252,11 @@ class Sessions:
                 queue.session_closed()
 
     @property
-    def queues(self) -> list[SessionQueue]:
+    def queues(self) -> list[QueueMaintenance]:
         """Returns the queues of this process that are installed in this database."""
         return [queue for queue in held_by(queues) if queue.sessions is self and queue.installed]
 
-    def ask(self, question: Callable[[SessionQueue], R], otherwise: S) -> R | S:
+    def ask(self, question: Callable[[QueueMaintenance], R], otherwise: S) -> R | S:
         """Return the result of `question` for any of the queues, all of which answer for all sessions."""
         for queue in self.queues:
             with suppress(NotInstalled):  # its table was dropped just now

@@ -6,9 +6,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
@@ -52,16 +51,10 @@ def missing_methods(found: object, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in wanted if not callable(getattr(found, name, None))]
 
 
-@dataclass
-class Ownership:
-    """Records that a session has taken a task. If the transaction is rolled back, the record `before` applies again."""
+class Owner(NamedTuple):
+    """The session that has taken a task; each take has an object of its own."""
 
     session: str
-    before: Ownership | None
-    within: object  # the transaction, until it is committed
-
-    def keep(self) -> None:
-        self.before = self.within = None
 
 
 class CustomTube(Tube):
@@ -69,12 +62,13 @@ class CustomTube(Tube):
 
     Only this process knows which session has taken a task, and refuses the calls of other sessions. The end of a
     session releases the tasks that it took in this process. The tasks of a killed process stay taken until release_all.
-    The statistics count this process only. A class that needs more should upgrade its model.
+    A rollback does not change the owner. The statistics count this process only. It has no take_many, ack_many and
+    workers. A class that needs more should upgrade its model.
     """
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._ownerships: dict[Any, Ownership] = {}  # by the id of a taken task
+        self._owners: dict[Any, Owner] = {}  # by the id of a taken task
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -103,11 +97,11 @@ class CustomTube(Tube):
         """Observe a change; the object calls this after each one."""
         if row is not None:
             task = self._task_of(row)
-            ownership = self._ownerships.get(task.id) if event != "touch" else None
-            self._host.records.adapter.after_commit(lambda: self._committed(task, event, ownership))
+            owner = self._owners.get(task.id) if event != "touch" else None
+            self._host.records.adapter.after_commit(lambda: self._committed(task, event, owner))
 
-    def _committed(self, task: Task, event: str, ownership: Ownership | None) -> None:
-        self._forget(task.id, ownership)
+    def _committed(self, task: Task, event: str, owner: Owner | None) -> None:
+        self._forget({task.id: owner})
         with self._changes:
             self._counted[event] += 1
             if task.state == "r":
@@ -118,21 +112,11 @@ class CustomTube(Tube):
             except Exception:  # the change is committed already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _forget(self, id: Any, ownership: Ownership | None) -> None:
-        """Forget who has taken a task, unless it has been taken again since."""
-        if ownership is not None and self._ownerships.get(id) is ownership:
-            self._ownerships.pop(id, None)
-
-    def _forget_all(self, ownerships: Mapping[Any, Ownership]) -> None:
-        for id, ownership in ownerships.items():
-            self._forget(id, ownership)
-
-    def _owner(self, id: Any) -> str | None:
-        """Return the uuid of the session that has taken a task, or None."""
-        ownership, now = self._ownerships.get(id), tables.transaction(self.model)
-        while ownership is not None and ownership.within not in (None, now):
-            ownership = ownership.before
-        return ownership.session if ownership else None
+    def _forget(self, owners: Mapping[Any, Owner | None]) -> None:
+        """Forget who has taken these tasks, unless they have been taken again since."""
+        for id, owner in owners.items():
+            if owner is not None and self._owners.get(id) is owner:
+                self._owners.pop(id, None)
 
     def _existing(self, id: object) -> tuple[Any, Task]:
         """Return the id of an existing task, and the task. Raises NotFound, BadType, BadValue."""
@@ -154,9 +138,9 @@ class CustomTube(Tube):
         id, task = self._existing(id)
         if task.state != STATES["T"]:
             raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"], self._host.wording)
-        owner = self._owner(id)
-        if owner != self._host.session():
-            raise NotOwner(what, id, owner, self._host.wording)
+        owner = self._owners.get(id)
+        if owner is None or owner.session != self._host.session():
+            raise NotOwner(what, id, owner and owner.session, self._host.wording)
         return id
 
     @by_name
@@ -190,52 +174,27 @@ class CustomTube(Tube):
             if row is None:
                 return None
             task = self._task_of(row)
-            ownership = self._ownerships[task.id] = Ownership(
-                session, self._ownerships.get(task.id), tables.transaction(self.model)
-            )
-            self._host.records.adapter.after_commit(ownership.keep)
+            self._owners[task.id] = Owner(session)
             return task
 
-    @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Take up to `n` tasks, one call of the driver each. Waits, as `take` does, for the first one only.
+        """Raise FeatureOff."""
+        raise self._off("take_many")
 
-        If the driver fails after the first task, the error is logged and the taken tasks are returned. Within a
-        transaction the error is raised.
-        """
-        if isinstance(n, bool) or not isinstance(n, int):
-            raise BadType(f"a number of tasks is an integer, not {shown(n)}")
-        if n < 0:
-            raise BadValue(f"a number of tasks is not negative: {shown(n)}")
-        found: list[Task] = []
-        while len(found) < n:
-            try:
-                task = self.take(0 if found else timeout)
-            except Exception as error:
-                # the error may have undone the earlier takes
-                if not found or self._host.records.adapter.store.in_transaction():
-                    raise
-                log.warning("take_many of %s ends with %d of %d tasks: %s", self.name, len(found), n, error)
-                break
-            if task is None:
-                break
-            found.append(task)
-        return found
-
-    @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
-        """Ack the tasks one after the other. If one raises, those before it stay acked."""
-        if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
-            raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
-        return [self.ack(id) for id in ids]
+        """Raise FeatureOff."""
+        raise self._off("ack_many")
 
     def worker(self, function: Any = None, **options: Any) -> Any:
-        """Raise FeatureOff: custom drivers have no workers."""
-        raise FeatureOff(f"worker needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
+        """Raise FeatureOff."""
+        raise self._off("worker")
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
-        """Raise FeatureOff: custom drivers have no workers."""
-        self.worker()
+        """Raise FeatureOff."""
+        raise self._off("run")
+
+    def _off(self, what: str) -> FeatureOff:
+        return FeatureOff(f"{what} needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
 
     @by_name
     def ack(self, id: object) -> Task:
@@ -307,8 +266,8 @@ class CustomTube(Tube):
 
     def give_back(self, session: str) -> None:
         """Release what an ended session has taken in this process."""
-        for id, ownership in list(self._ownerships.items()):
-            if self._owner(id) != session:
+        for id, owner in list(self._owners.items()):
+            if owner.session != session:
                 continue
             try:
                 row = self._object.peek(id)
@@ -316,14 +275,14 @@ class CustomTube(Tube):
                     self._object.release(id, {})
             except Exception:  # an error of the class must not stop the release of the other tasks and tubes
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._host.records.adapter.after_commit(partial(self._forget, id, ownership))
+            self._host.records.adapter.after_commit(partial(self._forget, {id: owner}))
 
     def truncate(self) -> Any:
         """Delete every task."""
         with self._calls:
-            ownerships = dict(self._ownerships)
+            owners = dict(self._owners)
             found = self._object.truncate()
-            self._host.records.adapter.after_commit(partial(self._forget_all, ownerships))
+            self._host.records.adapter.after_commit(partial(self._forget, owners))
             return found
 
     def _drop(self) -> int:
@@ -341,10 +300,6 @@ class CustomTube(Tube):
         known = self._host.forget()
         tables.drop(self.model)
         return known
-
-    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Raise FeatureOff: xq does not know which privileges a class needs."""
-        raise FeatureOff(f"grant needs a tube that xq stores; {self.type} is a custom driver: grant by plain SQL")
 
     def _in_state(self, state: str) -> list[Task]:
         return [] if state == GONE else [self._task_of(row) for row in self._object.tasks_by_state(state)]

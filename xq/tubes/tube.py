@@ -411,14 +411,6 @@ class Tube:
         tables.drop(self.model)
         return known
 
-    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Grant a database user the rights of a "reader", "producer", "consumer" or "operator" of this tube.
-
-        Also grants the right to find the tubes of the database. Returns the SQL. See `Queue.grant`.
-        """
-        with self._calls:
-            return [*self._queue.grant(user, role, run=run), *self._host.records.grant(user, "reader", run=run)]
-
     def tasks_by_state(self, state: str) -> list[Task]:
         """Return the tasks in a state, in the order of a take:
 

@@ -33,7 +33,7 @@ log = logging.getLogger("xq")
 
 
 class Upkeep:
-    """The tubes of one database, for the maintenance thread of a process (see `xq.sessions.liveness.Others`)."""
+    """The tubes of one database, for the maintenance thread of a process."""
 
     def __init__(
         self,

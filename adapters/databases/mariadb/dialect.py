@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Change, Selector, Statement
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
 from xq.core.ports import INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
 
@@ -71,7 +70,6 @@ class Mariadb(MariadbObjects):
     # A number, or from MariaDB 12 on a word. Whoever has the privilege READ ONLY ADMIN is refused nothing, and must
     # ask: what is written to a replica all the same sets it apart from its primary.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
-    in_turn = "puts"
     first_schema = "DATABASE()"
     others = (
         "SELECT table_schema FROM information_schema.tables "
@@ -368,19 +366,7 @@ class Mariadb(MariadbObjects):
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
 
-    # rights: triggers have those of whoever installed them, and numbers of keys need none
-
-    def grantee(self, user: str) -> str:
-        # Without a host it is a role, or whoever has this name wherever he comes from.
-        name, at, host = user.rpartition("@")
-        if not at and user.upper() == "PUBLIC":
-            raise BadValue("PUBLIC is everybody on MariaDB, and no user")
-        return f"{self.quote(name)}@{self.quote(host)}" if at else self.quote(user)
-
-    def more_grants(self, store: Connections, to: str) -> list[str]:
-        _, first = self._schemas(store)
-        this = re.sub(r"[\\_%]", r"\\\g<0>", first)  # where a database is named for all its tables, by a pattern
-        return [f"GRANT CREATE TEMPORARY TABLES ON {self.quote(this)}.* TO {to}"]
+    # rights
 
     def may_move(self, store: Connections) -> bool:
         key = self.keys[0]  # which nobody else may write

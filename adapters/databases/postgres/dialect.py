@@ -24,11 +24,10 @@ from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Selector, Statement
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
 
-LONG = 60  # seconds after which an open transaction is reported: it already slows takes down
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
@@ -67,7 +66,6 @@ class Postgres(Server):
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
-    in_turn = "version"
     first_schema = "current_schema()"
     others = (
         "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
@@ -208,16 +206,6 @@ class Postgres(Server):
         )
         return bool(found >= ROLL_UP)
 
-    def tuned(self, store: Connections) -> list[str]:
-        # A partitioned table has no rows of its own, and rejects these settings.
-        table = f"to_regclass({self.literal(self.table_in_schema)})"
-        leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
-        tables = [
-            *([leaf for (leaf,) in leaves] or [self.table_in_schema]),
-            *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
-        ]
-        return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
-
     def unlogged(self, store: Connections) -> list[str]:
         # All of them: a counter must not survive its tasks.
         tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
@@ -229,36 +217,6 @@ class Postgres(Server):
         )
         # From PostgreSQL 15 on it goes with its table, and begins anew: but no key may come again.
         return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
-
-    def trouble(self, store: Connections) -> str | None:
-        oldest = store.execute(
-            "SELECT pid, usename, application_name, "
-            "CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
-            # One that has written has no snapshot between its statements, but a number that all snapshots wait for.
-            "WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND datname = current_database() "
-            f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
-            "ORDER BY xact_start LIMIT 1"
-        )
-        for pid, user, application, seconds in oldest:
-            return (
-                f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction "
-                f"open for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take "
-                f"passes them by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) "
-                "ends it"
-            )
-        return None
-
-    def untuned(self, store: Connections) -> list[str]:
-        settings = [setting.split(" = ") for setting in BUSY.split(", ")]
-        held = ", ".join(self.literal("=".join(setting)) for setting in settings)
-        found = store.execute(
-            "SELECT CAST(c.oid::regclass AS text), string_agg(split_part(option, '=', 1), ', ' ORDER BY option) "
-            f"FROM (SELECT to_regclass({self.literal(self.table_in_schema)}) AS mine) AS here, "
-            "pg_class AS c, unnest(c.reloptions) AS option "
-            "WHERE (c.oid = mine OR c.oid IN (SELECT relid FROM pg_partition_tree(mine))) "
-            f"AND option IN ({held}) GROUP BY c.oid ORDER BY 1"
-        )
-        return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
     @property
     def hold(self) -> str:
@@ -332,33 +290,6 @@ class Postgres(Server):
         return 0
 
     # rights
-
-    def grantee(self, user: str) -> str:
-        if len(user.encode()) > 63:  # it would be cut off, and be another one
-            raise BadValue(f"PostgreSQL has no user whose name is longer than 63 bytes: {shown(user)}")
-        if user == "public":  # quoted or not
-            raise BadValue("public is everybody on PostgreSQL, and no user")
-        return self.quote(user)
-
-    def where_granted(self, store: Connections, to: str) -> list[str]:
-        return [f"GRANT USAGE ON SCHEMA {self.quote(schema)} TO {to}" for schema in self.installed_in(store)]
-
-    def more_grants(self, store: Connections, to: str) -> list[str]:
-        # Of an identity nobody asks for a right.
-        numbers = store.execute(
-            "SELECT DISTINCT CAST(c.oid::regclass AS text) FROM pg_attrdef AS a "
-            "JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid "
-            "JOIN pg_class AS c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind = 'S' "
-            f"WHERE a.adrelid = to_regclass({self.literal(self.table_in_schema)}) ORDER BY 1"
-        )
-        triggers = [f"{self.object(item.name)}()" for item in self.triggers()]
-        return [
-            *(f"GRANT USAGE ON SEQUENCE {sequence} TO {to}" for (sequence,) in numbers),
-            # What triggers write nobody else may: they do so as their owner. No operator or function of another schema
-            # may stand in the place of one that they mean, nor may a trigger of another's call them.
-            *(f"ALTER FUNCTION {one} SECURITY DEFINER SET search_path = pg_catalog, pg_temp" for one in triggers),
-            *(f"REVOKE EXECUTE ON FUNCTION {one} FROM PUBLIC" for one in triggers),
-        ]
 
     def may_move(self, store: Connections) -> bool:
         ((may,),) = store.execute(
