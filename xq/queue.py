@@ -554,9 +554,13 @@ class Queue(Generic[T]):
         """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
         return self._database.bind().installation.ddl()
 
-    def check(self) -> list[str]:
-        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table."""
-        return self._database.bind().installation.check()
+    def check(self, *, advise: bool = False) -> list[str]:
+        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
+
+        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
+        """
+        installation = self._database.bind().installation
+        return [*installation.check(), *(installation.advice() if advise else [])]
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""

@@ -274,6 +274,17 @@ def test_other_features_later_have_the_roles_that_they_use(make):
     assert again.xq.check() == []
 
 
+# advice
+
+
+def test_check_advises_a_column_for_the_owner_when_it_is_asked_to(make):
+    plain, better = make({"keep": True}, roles=()), queue(make)
+    assert plain.xq.check() == []
+    (advice,) = plain.xq.check(advise=True)
+    assert advice.startswith("advice: map the role 'owner' to a nullable text field of 64 characters or more: ")
+    assert better.xq.check(advise=True) == []
+
+
 def test_taken_tasks_keep_their_token_when_the_role_owner_is_mapped_later(make):
     before = make({"keep": True}, roles=())
     held = bring(before, "T", {"name": "a"})
@@ -281,6 +292,6 @@ def test_taken_tasks_keep_their_token_when_the_role_owner_is_mapped_later(make):
     before.xq.adapter.stop_maintenance()
     after = make({"keep": True}, roles=("owner",))
     assert [task[:2] for task in after.xq.taken()] == [(key, token)]
-    assert after.xq.check() == []
+    assert after.xq.check(advise=True) == []
     assert after.xq.ack(held.id).status == "D"
     assert is_exact(after)
