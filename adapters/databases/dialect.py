@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
-    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+|stage_[0-9a-f]{8}"),
+    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+(_key)?|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|update_utube|delete|truncate"),
 }

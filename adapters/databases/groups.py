@@ -43,10 +43,11 @@ class Groups(ABC):
         self.most = int(guard.value)
         self.role = of.roles[guard.role]
         self.may_be_none = of.source.roles[guard.role].null
-        self.suffix = f"utube_{self.most}"  # the table's CHECK contains the number, so each number has its table
+        priority = of.roles.get("priority")
+        # The number is in the table's CHECK, and its columns are those of the order: each combination has its table.
+        self.suffix = f"utube_{self.most}{'' if priority else '_key'}"
         self.heads = of.side(self.suffix)
         self.parts = [f"k{i}" for i in range(len(of.keys))]
-        priority = of.roles.get("priority")
         # The first task of a utube: the columns of its head, and the corresponding columns of the table.
         self.columns = [*(["priority"] if priority else []), *self.parts]
         self.ordered = [*([priority] if priority else []), *of.keys]

@@ -300,6 +300,20 @@ def test_uninstall_leaves_the_table_as_it_was(make):
     assert (make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()) == before
 
 
+def test_the_role_priority_may_come_later_and_go_again(make):
+    before = make(FEATURES, roles=("runat", "utube", "owner"))
+    put(before, "a0", "a1", "b0")
+    after = make(FEATURES, roles=ROLES)
+    after.xq.install()
+    after.put({"name": "a2", "utube": "a", "priority": -1})
+    assert taken(after, 3) == ["a2", "b0"]
+    assert is_exact(after)
+    again = make(FEATURES, roles=("runat", "utube", "owner"))
+    again.xq.install()
+    assert again.take() is None
+    assert is_exact(again)
+
+
 def test_heads_that_are_wrong_are_found_and_repaired(queue):
     put(queue, "a0", "a1", "b0")
     a0 = queue.take()
