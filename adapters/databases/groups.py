@@ -43,16 +43,14 @@ class Groups(ABC):
         self.most = int(guard.value)
         self.role = of.roles[guard.role]
         self.may_be_none = of.source.roles[guard.role].null
-        priority = of.roles.get("priority")
         # The number is in the table's CHECK, and its columns are those of the order: each combination has its table.
-        self.suffix = f"utube_{self.most}{'' if priority else '_key'}"
+        self.suffix = f"utube_{self.most}{'' if of.source.ordered_by else '_key'}"
         self.heads = of.side(self.suffix)
         self.parts = [f"k{i}" for i in range(len(of.keys))]
         # The first task of a utube: the columns of its head, and the corresponding columns of the table.
-        self.columns = [*(["priority"] if priority else []), *self.parts]
-        self.ordered = [*([priority] if priority else []), *of.keys]
-        self.mine = [f"{of.table}.{column}" for column in self.ordered]
-        self.wanted = ", ".join(FIRST + column for column in self.ordered)
+        self.columns = [*of.source.ordered_by, *self.parts]
+        self.mine = [f"{of.table}.{column}" for column in of.ordered]
+        self.wanted = ", ".join(FIRST + column for column in of.ordered)
 
     # what differs between databases
 
@@ -90,7 +88,7 @@ class Groups(ABC):
     def index(self) -> tuple[str, str, bool]:
         """Return the index that finds the first task of a utube: columns, condition, whether it is unique."""
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
-        return ", ".join([self.called(self.role), self.order(self.ordered, "")]), ready, False
+        return ", ".join([self.called(self.role), self.of.order]), ready, False
 
     by_key = ""  # an index hint: read rows by their keys
     by_open = ""  # an index hint: read the heads by the index of open ones
@@ -98,10 +96,6 @@ class Groups(ABC):
     def index_of_none(self, suffix: str) -> str:
         """Return the suffix of the index that finds the tasks without a utube."""
         return suffix
-
-    def order(self, columns: Iterable[str], of: str) -> str:
-        """Return the order of a take, by columns of a table or alias."""
-        return ", ".join(of + column for column in columns)
 
     def set_first(self, utube: str, and_so: str = "") -> str:
         """Return the assignments after SET that write the first task of a utube, or none unless `and_so` holds."""
@@ -126,7 +120,7 @@ class Groups(ABC):
             f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
             f"{of.table_in_schema}{self.by_key} ON {of.same_wait('xq_h', of.table)} "
             f"WHERE {self.is_open('xq_h.')} AND {self.takeable(rows)} "
-            f"ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
         )
 
     def of_others(self, columns: Sequence[str], rows: Selector) -> str:
@@ -135,7 +129,7 @@ class Groups(ABC):
         return (
             f"SELECT {', '.join(columns)} FROM {of.table_in_schema}{of.by_index(index)} "
             f"WHERE {self.of_none} AND {of.keys_there(table)}{self.takeable(rows)} "
-            f"ORDER BY {self.order(self.ordered, table)} LIMIT {self.limit(rows)}"
+            f"ORDER BY {self.of.order_by(self.of.ordered, table)} LIMIT {self.limit(rows)}"
         )
 
     def takeable(self, rows: Selector) -> str:
@@ -154,7 +148,7 @@ class Groups(ABC):
         return (
             f"SELECT {wanted} FROM {of.table_in_schema} AS {FIRST[:-1]}{of.by_index(of.name('utube'))} "
             f"WHERE {self.of_utube(utube, FIRST)} AND {of.keys_there(FIRST)}{self._ready(FIRST)}{and_so} "
-            f"ORDER BY {self.order(self.ordered, FIRST)} LIMIT 1"
+            f"ORDER BY {self.of.order_by(self.of.ordered, FIRST)} LIMIT 1"
         )
 
     def _ready(self, of: str) -> str:
@@ -184,7 +178,7 @@ class Groups(ABC):
     @property
     def watched(self) -> list[str]:
         """Return the columns, besides the utube, whose changes triggers must see."""
-        return [self.of.roles["status"], *self.ordered]
+        return [self.of.roles["status"], *self.of.ordered]
 
     def _status(self, version: str) -> str:
         return f"{version}.{self.of.roles['status']}"
@@ -236,7 +230,7 @@ class Groups(ABC):
         utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self._is(table, COUNTED)}"
         differ = " OR ".join(
             of.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
-            for column, mine in zip(self.columns, self.ordered, strict=True)
+            for column, mine in zip(self.columns, self.of.ordered, strict=True)
         )
         first = f"(xq_t.taken < {self.most} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"

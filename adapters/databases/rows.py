@@ -51,10 +51,19 @@ class Rows(Terms):
             for t in timers
         )
 
+    @cached_property
+    def ordered(self) -> list[str]:
+        """Returns the columns of the order of a take: those of the roles that order tasks, then the key."""
+        return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
+
     @property
     def order(self) -> str:
-        """Returns the order of a take: lower priority first, then the key."""
-        return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
+        """Returns the order of a take."""
+        return self.order_by(self.ordered)
+
+    def order_by(self, columns: Iterable[str], of: str = "") -> str:
+        """Return the order of a take by columns that correspond to `ordered`; `of` as in `by_key`."""
+        return ", ".join(of + column for column in columns)
 
     def where(self, rows: Selector) -> str:
         """Return the condition of a statement that moves these rows."""

@@ -64,6 +64,9 @@ class Field:
     computed: bool = False  # the database computes it from other columns, so no statement writes it
 
 
+ORDERED_BY: Final = ("priority",)
+
+
 @dataclass(frozen=True)
 class Table:
     """The application's table as the queue sees it: `roles` maps the queue's roles to fields."""
@@ -73,6 +76,11 @@ class Table:
     fields: tuple[Field, ...]
     key: tuple[Field, ...]
     roles: Mapping[str, Field]
+
+    @property
+    def ordered_by(self) -> list[str]:
+        """The roles by which a take orders tasks, lower values first, before their key."""
+        return [role for role in ORDERED_BY if role in self.roles]
 
 
 class Notifier(Protocol):

@@ -118,8 +118,7 @@ class Tasks(Generic[T]):
         # The queue writes these itself, so a default of the model must not replace them.
         self._never_default = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
-        priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
-        self._order_at = [*priority, *self._key_at]
+        self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
         # Returns the key of a row as the application writes it.
         self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)

@@ -60,7 +60,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        return ", ".join([self.of.roles["status"], self.column, *self.ordered]), "", False
+        return ", ".join([self.of.roles["status"], self.column, *self.of.ordered]), "", False
 
     @property
     def adding(self) -> str:

@@ -213,7 +213,7 @@ class MariadbObjects(Server):
             # Columns that may be NULL, and else as the table's.
             nobody = f"FROM {self.table_in_schema} UNION ALL SELECT {', '.join(['NULL'] * len(utubes.columns))} LIMIT 0"
             mine = ", ".join(
-                f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True)
+                f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, self.ordered, strict=True)
             )
             tables[utubes.suffix] = (
                 f"(utube {DIGEST} DEFAULT '' PRIMARY KEY, "

@@ -129,10 +129,9 @@ class Postgres(Server):
     def differ(self, one: str, other: str) -> str:
         return f"{one} IS DISTINCT FROM {other}"
 
-    @property
-    def order(self) -> str:
-        priority = self.roles.get("priority")
-        return ", ".join([*([f"{priority} NULLS FIRST"] if priority else []), *self.keys])
+    def order_by(self, columns: Iterable[str], of: str = "") -> str:
+        roles = len(self.source.ordered_by)
+        return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
 
     @property
     def held_by(self) -> str:
@@ -360,7 +359,7 @@ class Postgres(Server):
             tables["history"] = (f"({columns}, {xid})", "")
         utubes = self.groups
         if utubes:
-            mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True))
+            mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, self.ordered, strict=True))
             tables[utubes.suffix] = (
                 f"AS SELECT {utubes.head(self.table)} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
                 "utube",
@@ -373,7 +372,7 @@ class Postgres(Server):
                 unique = self.quote(self.name(f"{suffix}_key"))
                 more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
             if utubes and suffix == utubes.suffix:
-                order, most = utubes.order(utubes.columns, ""), self.quote(self.name(f"{suffix}_most"))
+                order, most = self.order_by(utubes.columns), self.quote(self.name(f"{suffix}_most"))
                 more += [
                     f"CREATE INDEX IF NOT EXISTS {self.quote(self.name(f'{suffix}_open'))} ON {table} ({order}) "
                     f"WHERE {utubes.is_open()}",

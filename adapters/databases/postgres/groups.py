@@ -33,10 +33,6 @@ class PostgresGroups(ServerGroups):
         # Whatever the column's collation, and without the blanks at the end of a CHAR.
         return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
 
-    def order(self, columns: Iterable[str], of: str) -> str:
-        first = {"priority", self.of.roles.get("priority")}
-        return ", ".join(f"{of}{column}{' NULLS FIRST' * (column in first)}" for column in columns)
-
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
@@ -154,13 +150,13 @@ class PostgresGroups(ServerGroups):
         task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
         picks = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
-            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
             f"{of.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
             picks.append(f"{self.of_others(wanted, rows)}{locked}")
         tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({pick})" for i, pick in enumerate(picks))
         both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(picks)))
-        order = self.order(self.ordered, "")
+        order = self.of.order
         first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
         return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"

@@ -123,7 +123,7 @@ class Sqlite(Dialect):
             return super().pick(columns, rows)
         both = " UNION ALL ".join(f"SELECT * FROM ({pick})" for pick in utubes.picks(utubes.mine, rows))
         limit = "1" if rows.way == "first" else ":n"
-        return f"SELECT {columns} FROM ({both}) ORDER BY {utubes.order(utubes.ordered, '')} LIMIT {limit}"
+        return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {limit}"
 
     def by_index(self, name: str) -> str:
         # With outdated statistics the planner may expect most rows in one state, and read the whole table.
@@ -281,7 +281,7 @@ class Sqlite(Dialect):
         return [*made, self._heads(self.groups)] if self.groups else made
 
     def _heads(self, utubes: SqliteGroups) -> Object:
-        fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
+        fields = [self.source.roles[role] for role in ("utube", *self.source.ordered_by)]
         names = ["utube", *utubes.columns]
         types = map(_type, [*fields, *self.source.key])
         columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))

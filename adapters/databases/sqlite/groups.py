@@ -33,7 +33,7 @@ class SqliteGroups(Groups):
         utube, taken, when, came = change
         if came:
             # Most come behind others, and that must be found out but once.
-            mine = ", ".join(f"NEW.{column}" for column in self.ordered)
+            mine = ", ".join(f"NEW.{column}" for column in self.of.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
                 f"INSERT INTO {self.heads} (utube, taken) SELECT {utube}, 1 WHERE {when} AND {taken}{self.adding};",
