@@ -59,16 +59,16 @@ class Mariadb(MariadbObjects):
     scans_kind = MariadbScans
     layout = "7"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
-    engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
-    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
+    engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
     absent_rows = " FROM DUAL"
     afresh = MariadbObjects.lock
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
 
-    # A number, or from MariaDB 12 on a word. Whoever has the privilege READ ONLY ADMIN is refused nothing, and must
-    # ask: what is written to a replica all the same sets it apart from its primary.
+    # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
+    # same, which then differs from its primary: so ask.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     first_schema = "DATABASE()"
     others = (
@@ -79,8 +79,8 @@ class Mariadb(MariadbObjects):
 
     session_sql = SessionSql(
         connected=(
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
-            "SET SESSION wait_timeout = 31536000",  # a year: the most there is
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
+            "SET SESSION wait_timeout = 31536000",  # a year, the maximum
         ),
         made="",  # DDL commits
         number="SELECT CONNECTION_ID()",
@@ -119,11 +119,11 @@ class Mariadb(MariadbObjects):
         return text.replace("\\", "\\\\") if isinstance(value, str) else text
 
     def in_any_mode(self, text: str) -> str:
-        # The sql_mode says whether a backslash stands for itself. In digits there is none.
+        # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
         return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
 
     def in_a_script(self, sql: str) -> str:
-        # What runs a script takes each ; of a trigger for the end of a statement, but not within a text.
+        # A client that runs a script ends a statement at each ; of a trigger's body, but not within a string.
         return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
     def varying(self, length: int) -> str:
@@ -157,7 +157,7 @@ class Mariadb(MariadbObjects):
         return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
 
     def holds(self, column: str, test: str, kind: Kind = "text") -> str:
-        # The index answers loosely, most collations knowing no case; what it finds is looked at once more.
+        # Most collations ignore case, so compare what the index finds byte by byte.
         found = super().holds(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
@@ -173,7 +173,7 @@ class Mariadb(MariadbObjects):
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
-        # As the column of the history: a connection has a collation of its own, which may not be compared with that.
+        # In the collation of the history's column: that of the connection may not be comparable with it.
         return self.exact(told[0] if len(told) == 1 else f"JSON_ARRAY({', '.join(told)})")
 
     # which rows
@@ -192,7 +192,7 @@ class Mariadb(MariadbObjects):
         return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
     def _of_states(self, rows: Selector) -> str:
-        # By an index of states it would miss tasks that move meanwhile to a state that it has already read.
+        # Not by an index of states: it would miss tasks that move meanwhile to a state that was already read.
         return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
@@ -203,7 +203,7 @@ class Mariadb(MariadbObjects):
             return f"{utubes.picks([columns], rows)[0]}{self.lock} SKIP LOCKED"
         if rows.way not in ("key", "keys"):
             return self.pick(columns, rows)
-        # By the key: by the index of states all that others have taken would be locked as well.
+        # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
         of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
         if rows.fence and "owner" not in self.roles:
             of += f" STRAIGHT_JOIN {self._beside}"
@@ -229,7 +229,7 @@ class Mariadb(MariadbObjects):
 
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)
-        if rows.way == "all":  # nobody wants them back
+        if rows.way == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
         return Statement(
             f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
@@ -244,7 +244,7 @@ class Mariadb(MariadbObjects):
             deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.telling}"
             return Statement(deleted, names=names)
         return Statement(
-            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
+            # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
             f"DELETE FROM {table} WHERE :chosen AND {self.telling} ORDER BY {', '.join(self.keys)} LIMIT :many",
             names=names,
             **self._locks(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
@@ -264,8 +264,8 @@ class Mariadb(MariadbObjects):
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
-            # No write fails here because the row was changed since the transaction began to read, so what it reads may
-            # be old. To count by a locking read would have everybody wait who moves a task.
+            # Writes do not conflict with the snapshot here, so what this transaction reads may be old. A locking count
+            # would block each connection that moves tasks.
             look = f"SELECT puts FROM {QUEUES} {mine}"
             if store.execute(f"{look}{self.lock}") != store.execute(look):
                 store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
@@ -339,7 +339,7 @@ class Mariadb(MariadbObjects):
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
             return False
-        # Not to the end of the table: there others append, and a lock on the last row is one on what follows.
+        # Not to the end of the table: a lock on its last row would block inserts after it.
         some = (
             f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
             f"{self.lock} SKIP LOCKED"
@@ -351,7 +351,7 @@ class Mariadb(MariadbObjects):
                 sums[tube, source, target] += n
             if len(found) > len(sums):
                 ids = ", ".join(str(row[0]) for row in found)
-                # By its key, in order: read as a whole, it would be locked as far as others append to it.
+                # By key, in order: a full scan would lock the gap in which others insert.
                 store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
@@ -369,7 +369,7 @@ class Mariadb(MariadbObjects):
     # rights
 
     def may_move(self, store: Connections) -> bool:
-        key = self.keys[0]  # which nobody else may write
+        key = self.keys[0]  # no other user may write it
         try:
             store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")
         except Exception as error:

@@ -26,7 +26,7 @@ class MariadbExports(Exports):
     def keyed(self) -> str:  # type: ignore[override]
         return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(LONGEST + 1)}, INDEX (told)){self.of.engine}"
 
-    # The history has no more of a key than this, and so tells nothing of a longer one, or of several as of one.
+    # The history stores no more characters of a key than this, so it cannot name a longer one.
     stays = f" AND CHAR_LENGTH(l.told) <= {LONGEST}"
 
     def as_text(self, told: str) -> str:
@@ -64,14 +64,14 @@ class MariadbExports(Exports):
         store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:
-        # So many: it would read on to one that does not belong to them, and wait for who has just written that.
+        # LIMIT keeps MariaDB from reading, and waiting for, the row after them.
         return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
 
     def look_ahead(self, store: Connections) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
-        # By their keys: for a query it would read, and lock, the whole table.
+        # By keys: with a subquery MariaDB would read, and lock, the whole table.
         named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
         listed = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(len(keys)))
         return f"{self.of.key} IN ({', '.join(f'({one})' for one in listed)})", named

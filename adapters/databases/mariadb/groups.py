@@ -25,7 +25,7 @@ class MariadbGroups(ServerGroups):
     of: Mariadb
     me = "CONNECTION_ID()"
     join = "STRAIGHT_JOIN"
-    by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked
+    by_key = " FORCE INDEX (PRIMARY)"  # by an index of states MariaDB would lock all the rows that it reads there
     by_open = " FORCE INDEX (open)"
 
     @property
@@ -80,7 +80,7 @@ class MariadbGroups(ServerGroups):
         store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        # What a statement that writes reads it may lock, and wait for: a mere look does so under SERIALIZABLE alone.
+        # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
         names = map(self.of.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
         found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
@@ -97,7 +97,7 @@ class MariadbGroups(ServerGroups):
             told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
             self.of.change(store, Statement(told), values)
 
-    # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
+    # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)

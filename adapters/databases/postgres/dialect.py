@@ -214,15 +214,16 @@ class Postgres(Server):
             f"{self.literal(self.source.key[0].column)}) WHERE current_setting('server_version_num')::int >= 150000 "
             "UNION ALL SELECT NULL LIMIT 1"
         )
-        # From PostgreSQL 15 on it goes with its table, and begins anew: but no key may come again.
+        # Since PostgreSQL 15 the sequence becomes unlogged with its table and restarts after a crash, but keys must not
+        # repeat.
         return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
 
     @property
     def hold(self) -> str:
-        # As the UPDATE locks it: FOR UPDATE would be kept off by who writes rows that refer to this one.
+        # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
         keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
         free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
-        # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
+        # Write the row: under REPEATABLE READ a lock alone causes no conflict.
         status = self.roles["status"]
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
 
@@ -232,8 +233,7 @@ class Postgres(Server):
 
     @property
     def session_listed(self) -> str:
-        # Not ON CONFLICT: it would wait for a row that the transaction of this thread has changed after it joined the
-        # session.
+        # Not ON CONFLICT: it would wait for the row if this thread's transaction has changed it.
         there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
         return (
             f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) SELECT :uuid, queue, {self.now}, {self.now} + :lease "
@@ -264,7 +264,7 @@ class Postgres(Server):
             )
         try:
             with self.creating(store):
-                # From a table: PostgreSQL looks what others have dropped meanwhile when it locks one, not for a name.
+                # Query a table: to_regclass alone may miss what others have dropped meanwhile.
                 if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
                     self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield
@@ -280,7 +280,7 @@ class Postgres(Server):
     def taken_at_last(self, store: Connections) -> int:
         try:
             with store.atomic():
-                # It locks the table, and looks at what there is now, also from within a transaction that sees the past.
+                # It locks the table and reads its present state, even in a transaction with an older snapshot.
                 store.execute(f"ALTER TABLE {self.table_in_schema} ADD CHECK (NOT ({self.is_state(TAKEN)}))")
         except Exception as error:
             if store.classify(error) not in REFUSALS:
@@ -337,7 +337,7 @@ class Postgres(Server):
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
         nothing = f"FROM {self.table_in_schema} WITH NO DATA"
-        # In the types of the key, whatever they are.
+        # Use the types of the key's columns.
         tables = {
             "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
             "wait": (
@@ -381,7 +381,7 @@ class Postgres(Server):
                     f"ALTER TABLE {table} ALTER COLUMN taken SET NOT NULL",
                 ]
                 more.append(f"ALTER TABLE {table} SET ({BUSY}, fillfactor = 50)")  # with room for other versions
-            if suffix == "history":  # read on from a number; of some bytes for a hundred pages, and as good as free
+            if suffix == "history":  # readers continue from a transaction number; a BRIN index costs almost nothing
                 name = self.quote(self.name(f"{suffix}_xid"))
                 more.append(f"CREATE INDEX IF NOT EXISTS {name} ON {table} USING brin (xid) WITH (autosummarize = on)")
             if suffix == DIRTY:
@@ -389,7 +389,7 @@ class Postgres(Server):
                     f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
                     "ADD COLUMN IF NOT EXISTS teller xid8"
                 )
-            if suffix in ("count", DIRTY):  # rewritten all the time
+            if suffix in ("count", DIRTY):  # their rows are replaced all the time
                 more.append(f"ALTER TABLE {table} SET ({BUSY})")
             found.append(self.side_table(suffix, body, *more))
         return found
@@ -401,7 +401,7 @@ class Postgres(Server):
         return (
             f"AS SELECT {', '.join(columns)} FROM {self.table_in_schema} WITH NO DATA",
             f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({place})",
-            # Written twice as fast. After a crash of the server it is empty: rows are counted before they are put.
+            # Unlogged, so writes take half the time. After a crash it is empty: rows are counted before they are put.
             f"ALTER TABLE {table} SET UNLOGGED",
         )
 
@@ -435,6 +435,6 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
         return part
     if field.type.upper() in BYTES:
         return f"UPPER(encode({part}, 'hex'))"
-    if field.kind == "uuid":  # the application's, too, which is written without dashes
+    if field.kind == "uuid":  # also the application's own, which it may write without dashes
         part = f"CAST({part} AS uuid)"
     return f"CAST({part} AS text)"

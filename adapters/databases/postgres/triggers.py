@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
 
 CHANNEL = "xq"
-SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
+SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
 BOTH = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
-SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
+SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
 
 
 def unless_silenced(settings: str) -> str:
@@ -68,7 +68,7 @@ class Triggers:
         self.of.notify_waiters = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
         self.limited = of.holding(limit) if limit else []  # the states of the feature limit
-        # Those out of whose way a move may put others.
+        # The states whose tasks a move may release from a wait for room.
         self.in_the_way = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
 
     def all(self) -> list[Object]:
@@ -85,7 +85,7 @@ class Triggers:
 
     def _came(self) -> list[str]:
         ready = self.of.is_state("R", f"changed.{self.status}")
-        # One look at the rows, in which who listens is looked for once, if at all.
+        # Read the rows once, and look for listeners once at most.
         called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
         notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", self.notify)
         return [*self._count_and_note("changed", came=True), *self._group_changes(came=True), notify]

@@ -32,7 +32,7 @@ class SqliteGroups(Groups):
         """Return what a trigger does for a row."""
         utube, taken, when, came = change
         if came:
-            # Most come behind others, and that must be found out but once.
+            # Most tasks are not the first of their group, so evaluate that once.
             mine = ", ".join(f"NEW.{column}" for column in self.of.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
