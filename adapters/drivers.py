@@ -173,7 +173,7 @@ class Sqlite3:
 
 
 class _Server(ABC):
-    """What psycopg and pymysql share."""
+    """The base of the drivers of psycopg and pymysql."""
 
     @abstractmethod
     def in_transaction(self, connection: Any) -> bool: ...

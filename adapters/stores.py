@@ -41,7 +41,7 @@ class ClassifiesErrors(ABC):
     @property
     @abstractmethod
     def in_use(self) -> Any:
-        """The driver's connection of this thread; None if none is open."""
+        """Return the driver's connection of this thread; None if none is open."""
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
@@ -65,7 +65,7 @@ class ClassifiesErrors(ABC):
 
 
 class Of(Protocol):
-    """What a connection needs from its store."""
+    """The part of a store that a connection needs."""
 
     def failed(self, error: BaseException) -> NoReturn: ...
 
@@ -161,7 +161,7 @@ class Waiting:
 
 
 class OrmConnections(ClassifiesErrors):
-    """What the connections of all ORMs share. The base of implementations of `xq.core.ports.Connections`."""
+    """The base of the connections of all ORMs: implementations of `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
 
@@ -214,7 +214,7 @@ class OrmConnections(ClassifiesErrors):
 
 
 class OrmModel(ABC, Generic[M]):
-    """What the models of all ORMs share. The base of implementations of `xq.core.ports.TaskModel`."""
+    """The base of the models of all ORMs: implementations of `xq.core.ports.TaskModel`."""
 
     model: type[M]
     name: str

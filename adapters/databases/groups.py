@@ -25,7 +25,7 @@ COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
 class GroupChange(NamedTuple):
-    """What a version of a row does to its group, as SQL: `taken` is added for rows with the condition `when`."""
+    """The effect of a version of a row on its group, as SQL: `taken` is added for rows with the condition `when`."""
 
     utube: str
     taken: str

@@ -52,7 +52,7 @@ class Terms(ABC):
     @property
     @abstractmethod
     def now(self) -> str:
-        """Seconds since 1970: `:now` when it is given, else by the clock of the database."""
+        """Return the seconds since 1970: `:now` if it is given, else by the clock of the database."""
 
     @abstractmethod
     def moment(self, kind: Kind, seconds: str) -> str:
@@ -73,7 +73,7 @@ class Terms(ABC):
     @property
     @abstractmethod
     def now_us(self) -> str:
-        """`now` as a whole number of microseconds."""
+        """Return `now` as a whole number of microseconds."""
 
     @abstractmethod
     def told_key(self, parts: Sequence[str]) -> str:
@@ -161,7 +161,7 @@ class Terms(ABC):
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
     def side(self, suffix: str) -> str:
-        """What belongs to this queue, by the end of its name: the tables count, owner, wait and history, say."""
+        """Return a table of this queue by the suffix of its name, for example count, owner, wait or history."""
         return self.object(self.name(suffix))
 
     # values of columns

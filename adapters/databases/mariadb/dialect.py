@@ -188,7 +188,7 @@ class Mariadb(MariadbObjects):
 
     @property
     def _beside(self) -> str:
-        """What follows a join with the owners beside the table."""
+        """Return the JOIN with the side table of owners."""
         return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
     def _of_states(self, rows: Selector) -> str:
@@ -392,7 +392,7 @@ class Mariadb(MariadbObjects):
 
 
 def _told(field: Field, part: str) -> str:
-    """A part of a key as the application writes it, of what is stored; as SQL."""
+    """Return, as SQL, a stored part of a key as the application writes it."""
     if field.type.upper() in BYTES:
         return f"HEX({part})"
     if field.kind != "uuid":

@@ -13,7 +13,7 @@ from xq.core.ports import Connections
 
 
 class MariadbExports(Exports):
-    """What is read on the way to a table is locked, unless a transaction reads only what is committed."""
+    """The exports of MariaDB. A SELECT within an INSERT locks what it reads, except under READ COMMITTED."""
 
     temporary = "CREATE TEMPORARY TABLE"
     over = f"DROP TEMPORARY TABLE IF EXISTS {LEAVING}"

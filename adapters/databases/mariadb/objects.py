@@ -118,7 +118,7 @@ class MariadbObjects(Server):
         return self._cascade(store) or super().unfit(store)
 
     def _cascade(self, store: Connections) -> str | None:
-        """Which foreign key changes a column that a stored one is made of, in words: MariaDB allows none."""
+        """Return the name of a foreign key whose action changes a column that a stored column is computed from."""
         unique, utube = self.machine.guard("unique"), self.machine.guard("utube")
         roles = {*((unique.role, "status") if unique else ()), *((utube.role,) if utube else ())}
         if not roles:
@@ -181,7 +181,7 @@ class MariadbObjects(Server):
 
     @property
     def _tables(self) -> str:
-        """The condition of the table itself, of those that belong to this queue, and of those that queues share."""
+        """Return the condition of the queue's table, its side tables, and the tables that all queues share."""
         shared = ", ".join(self.literal(item.name) for item in self.shared())
         return (
             f"((table_schema = {self._schema} AND (table_name = {self.literal(self.source.name)} "
@@ -252,7 +252,7 @@ class MariadbObjects(Server):
         return f"{column}({PREFIX})" if long else column
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        """SQL that adds a column which the database makes of others, and an index; anew where these names are there.
+        """Return SQL that adds a stored computed column and an index, after dropping those of the same names.
 
         It is stored: InnoDB damages an index of a virtual column, when it purges and when it recovers from a crash.
         All is one statement: where rows hold a value twice that may be held once, nothing of it stays.
@@ -272,7 +272,7 @@ class MariadbObjects(Server):
         return super().drop(kind, name)
 
     def _without(self, index: str, column: str) -> str:
-        """What follows ALTER TABLE: no index of this name, and not the column that was made for it, if there is one."""
+        """Return the clauses of ALTER TABLE that drop an index and the column that was added for it, if they exist."""
         drop = f"DROP INDEX IF EXISTS {self.quote(index)}"
         return f"{drop}, DROP COLUMN IF EXISTS {column}" if column else drop
 

@@ -70,10 +70,10 @@ class MariadbReader(Reader):
         return self._until_unsettled(connection, after, last or 0, now - FRESH * 1e6, limit)
 
     def _until_unsettled(self, connection: Any, end: Mark, last: int, fresh: float, limit: int | None) -> Mark:
-        """The last mark, up to the id `last`, before one that may still come; at most `limit` rows from `end` on.
+        """Return the last id, up to `last`, before one that an open transaction may still commit: `limit` rows at most.
 
-        Nobody is waited for, as a read that locks would do. A number between those of two rows is that of a row which
-        is not committed; or, for a moment, of one that is about to be written; or of none any more.
+        It waits for no transaction, as a locking read would. An id that is missing between two rows belongs to a row
+        that is not committed, to one that is just being written, or to one that was rolled back or deleted.
         """
         found, before = 0, end[0] if end else 0
         while before < last:

@@ -172,7 +172,7 @@ class Postgres(Server):
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def _pick_beside(self, rows: Selector) -> str:
-        """A query of the rows of a session, of which the side table knows."""
+        """Return a query of the rows of a session, by the side table of owners."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
         taken = self.is_state(rows.state, f"t.{self.roles['status']}")
         theirs = self.of_session('o.owner COLLATE "C"')
@@ -430,7 +430,7 @@ class Postgres(Server):
 
 
 def _told(field: Field, part: str, alone: bool = True) -> str:
-    """A part of a key as the history tells it."""
+    """Return, as SQL, a part of a key as the history stores it."""
     if field.kind in (*INTEGERS, "decimal") and not alone:
         return part
     if field.type.upper() in BYTES:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _is_in(step: str) -> str:
-    """That a utube is one that a step of the statement found; an index answers."""
+    """Return the condition, for an index, that a utube is one that an earlier part of the statement found."""
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
@@ -103,9 +103,9 @@ class PostgresGroups(ServerGroups):
 
     @property
     def _refreshing(self) -> str:
-        """SQL that refreshes the groups `of` by the rows `ids`; those in `over` are only deleted, `utubes` may be open.
+        """Return SQL that refreshes the groups `of` by the rows `ids`.
 
-        Those that were `placed` for that are not left there if they are empty.
+        Rows in `over` are only deleted; `utubes` may be open. Heads that were `placed` for it are deleted if empty.
         """
         kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
         told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
@@ -138,7 +138,7 @@ class PostgresGroups(ServerGroups):
         return f"WITH {parts} SELECT COUNT(*) FROM heard"
 
     def picked(self, columns: str, rows: Selector) -> str:
-        """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
+        """Return a query that locks the first tasks with their heads, and skips locked ones.
 
         Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
         """

@@ -42,7 +42,7 @@ class PostgresReader(Reader):
 
     @contextmanager
     def _moment(self) -> Iterator[Any]:
-        """A connection with a transaction."""
+        """Yield a connection within a transaction."""
         with self._connected() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if self.snapshot:

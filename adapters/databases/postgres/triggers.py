@@ -45,10 +45,9 @@ def dollars(text: str) -> str:
 
 
 class Triggers:
-    """Renders them. Each is made by a block that puts the schema in which it runs in the place of `here`.
+    """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema.
 
-    So a trigger names its tables in full, whatever the search_path of who writes: to have that set for each call
-    costs a tenth of a put.
+    A trigger names its tables in full, because setting its search_path for each call costs a tenth of a put.
     """
 
     def __init__(self, of: Postgres) -> None:
@@ -131,7 +130,7 @@ class Triggers:
     # one row
 
     def _update_trigger(self) -> Object:
-        """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
+        """Return the trigger after an update: for each row; for a partitioned table, for all rows of a statement.
 
         A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
         rows hears nothing, and no more do those of statements that delete and insert.

@@ -143,7 +143,7 @@ class Sqlite(Dialect):
         return (lambda connection, values: connection.atomically(told, values)) if statement.after else told
 
     def _taking(self, statement: Statement) -> Run:
-        """What runs a statement that takes tasks, after which the table of owners has who took them."""
+        """Return a function that runs a statement that takes tasks and writes their owners."""
         text, pick = self.filled(statement.sql)
         one, pick_one = self.filled(statement.after)
         several = self.query(statement.after_all) if statement.after_all else None
@@ -366,7 +366,7 @@ class Sqlite(Dialect):
         return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')} AND {when};"
 
     def _note(self, version: str, source: str, target: str, when: str) -> str:
-        """A statement of a trigger: write this version of a row into the history, where the task came or went."""
+        """Return the statement of a trigger that writes this version of a row into the history."""
         # SQLite's own time has milliseconds, and is later where the statement waited for a lock.
         sent = f"MAX(COALESCE(NULLIF({read(SENT)}, '{SENT}'), 0), {_microseconds(MACHINE_TIME)})"
         what = {
@@ -391,7 +391,7 @@ class Sqlite(Dialect):
 
 
 def _told(field: Field, part: str) -> str:
-    """A part of a key as the application writes it, of what is stored; as SQL. JSON cannot hold bytes."""
+    """Return, as SQL, a stored part of a key as the application writes it. JSON cannot hold bytes."""
     if field.kind in ("auto", "bigauto"):
         return part
     if field.kind == "decimal":
@@ -403,5 +403,5 @@ def _told(field: Field, part: str) -> str:
 
 
 def _type(field: Field) -> str:
-    """The type of a column that is compared with this one: were its affinity another, no index would serve."""
+    """Return the type of a column that is compared with this one: with another affinity no index would be used."""
     return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type

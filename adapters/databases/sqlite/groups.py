@@ -18,7 +18,7 @@ class SqliteGroups(Groups):
         return f"{column} COLLATE BINARY"  # whatever the collation of the column
 
     def _is_first(self, utube: str) -> str:
-        """That the row is the first of its utube: there is but one writer, and no other can come before."""
+        """Return the condition that the new row is the first of its utube. There is only one writer at a time."""
         mine = ", ".join(f"NEW.{key}" for key in self.of.keys)
         key = f"({mine})" if len(self.of.keys) > 1 else mine
         keys = ", ".join(f"{FIRST}{key}" for key in self.of.keys)
