@@ -40,9 +40,7 @@ CONTESTANTS: Mapping[str, Opens[Batches]] = {
 def jobs(queue: Batches, n: int) -> None:
     for _ in range(n):
         queue.put()
-        while (task := queue.take()) is None:
-            pass  # the maintenance thread had locked it at that moment
-        queue.ack(task)
+        queue.ack(queue.take())
 
 
 def roll_up(queue: Batches) -> None:

@@ -75,12 +75,11 @@ class Rows(Terms):
 
     def named(self, rows: Selector, of: str = "") -> str:
         """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`."""
-        status = f"{of}{self.roles['status']}"
         if rows.way == "key":
             due = f" AND {self.fell_due(rows.column, of)}" if rows.column else ""
-            return f"{self.by_key(of)} AND {self.is_state(rows.state, status)}{due}"
+            return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
         # Found by key: an index that begins with the status would read all taken tasks.
-        state = self.is_state(rows.state, self.not_by_index(status))
+        state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
         listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
         return f"{listed} AND {state}"
 

@@ -17,7 +17,7 @@ import pytest
 
 import xq
 from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on
-from tests.factories import task, tasks
+from tests.factories import task
 from tests.inside.steps import look
 from tests.servers import Postgres
 from tests.steps import (
@@ -377,27 +377,6 @@ def somebody_waits_for(db: pw.Database) -> bool:
             "WHERE id <> CONNECTION_ID() AND db = DATABASE() AND command = 'Query' AND time_ms > 100"
         )
     return bool(db.execute_sql(asked).fetchall())
-
-
-@ON_SERVERS
-@pytest.mark.parametrize("finish", ["ack", "release", "ack_many", "write"])
-def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it(make_shared, finish):
-    Task = make_shared()
-    Task.xq.put_many(tasks(2))
-    mine = Task.xq.take_many(2)
-    calls = {
-        "ack_many": lambda: Task.xq.ack_many(mine),
-        "write": lambda: Task.xq._finish.write(mine[0], {"name": "mine"}),
-    }
-    with make_shared.db.atomic():
-        make_shared.db.execute_sql("UPDATE task SET name = 'theirs'")
-        late = Work(make_shared.db, calls.get(finish, lambda: getattr(mine[0], finish)()))
-        eventually(lambda: somebody_waits_for(make_shared.db))
-    late.result()
-    left = {"ack": 1, "release": 2, "ack_many": 0, "write": 2}[finish]
-    assert Task.select().count() == left
-    assert Task.select().where(Task.name == "mine").count() == (finish == "write")
-    assert is_exact(Task)
 
 
 @ON_SERVERS

@@ -325,7 +325,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the source state does not stand in the WHERE",
         "adapters/databases/rows.py",
-        'return f"{self.by_key(of)} AND {self.is_state(rows.state, status)}{due}"',
+        'return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"',
         'return f"{self.by_key(of)}{due}"',
         (f"{CONTRACT}/test_operators.py::test_only_a_taken_task_can_be_snatched", f"{CORE}/test_transitions.py"),
     ),

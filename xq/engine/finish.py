@@ -139,13 +139,9 @@ class Finish(Generic[T]):
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
-        asked, ack = Asked("", fields=fields), Asked("ack", fields=fields)
-        for _ in range(TRIES):
-            connection = self.database.begin()
-            if self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
-                return
-            state = self._find(ack, parts, token)  # raises what an ack would raise
-        raise WrongState("ack", self.tasks.app_key(parts), state, self.machine.sources("ack"), self.tasks.wording)
+        asked, connection = Asked("", fields=fields), self.database.begin()
+        if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
+            self._find(Asked("ack", fields=fields), parts, token)  # raises what an ack would raise
 
     def is_in_hand(self, task: Held) -> bool:
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
@@ -361,22 +357,17 @@ class Finish(Generic[T]):
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
         connection, binding = self.database.begin(), self.database.open()
-        moved: dict[Any, Row] = {}
-        for tried in range(TRIES):
-            keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
-            if keys_listed:
-                rows = self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
-            else:
-                move = partial(self._move, connection, binding, asked, "key", transition, token)
-                rows = [row for parts in keys for row in move(named(parts))]
-            moved |= {self.tasks.app_key_of(row): row for row in rows}
-            keys = [parts for parts in keys if self.tasks.app_key(parts) not in moved]
-            for parts in keys:
+        keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
+        if keys_listed:
+            rows = self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
+        else:
+            move = partial(self._move, connection, binding, asked, "key", transition, token)
+            rows = [row for parts in keys for row in move(named(parts))]
+        moved = {self.tasks.app_key_of(row): row for row in rows}
+        for parts in keys if len(moved) < len(keys) else ():
+            if self.tasks.app_key(parts) not in moved:
                 found = self._find(asked, parts, token)
-                if found != state or tried == TRIES - 1:
-                    raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
-            if not keys:
-                break
+                raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
         return moved
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

@@ -153,14 +153,16 @@ class Postgres(Server):
     def where(self, rows: Selector) -> str:
         if not rows.fence or "owner" in self.roles:
             return super().where(rows)
-        # The owner is that of the version of the task that the statement sees, and xmin shows that it moves this
-        # version: if it waits for another transaction, it moves nothing, and the caller looks again. A lock on each of
-        # the two rows would be written to the log.
-        version = "CAST(xmin AS text)"  # xid has no order, which a comparison of rows needs
-        seen = ", ".join([*(f"t.{key}" for key in self.keys), "CAST(t.xmin AS text)"])
-        mine = f"{self.same_key('o', 't')} AND {self.named(rows, 't.')}{self.fence(rows, 'o.owner')}"
-        held = f"SELECT {seen} FROM {self.table_in_schema} AS t, {self.owners} AS o WHERE {mine}"
-        return f"({', '.join([*self.keys, version])}) IN (WITH held AS MATERIALIZED ({held}) SELECT * FROM held)"
+        # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
+        # look at the owner would be a look into the past, where the row had to be waited for.
+        keys = ", ".join(self.keys)
+        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
+        theirs = ", ".join(f"o.{key}" for key in self.keys)
+        mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
+        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
+        return (
+            f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
+        )
 
     def pick(self, columns: str, rows: Selector) -> str:
         if self.groups and self.picked_from(rows):

@@ -214,7 +214,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T ack X: one, of this session
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -222,7 +222,7 @@ DELETE FROM `visit`
 
 -- T ack X: many, of this session
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -230,7 +230,7 @@ DELETE FROM `visit`
 
 -- T ack X: one, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -238,7 +238,7 @@ DELETE FROM `visit`
 
 -- T ack X: many, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -246,7 +246,7 @@ DELETE FROM `visit`
 
 -- T ack X with update={'url': ...}: one
 SELECT `visit`.`id`, :f1, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -254,7 +254,7 @@ DELETE FROM `visit`
 
 -- T release R: one, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -267,7 +267,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: many, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -280,7 +280,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -293,7 +293,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: many, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -339,7 +339,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T snatch R: one
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -352,7 +352,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T touch T with increment: one, of this session
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -363,7 +363,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T touch T with increment: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -374,7 +374,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- R switch R: one
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -385,33 +385,17 @@ UPDATE `visit` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
     WHERE :chosen;
 
--- R kill X: one
+-- R T kill X: one
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R kill X: many
+-- R T kill X: many
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: one
-SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: many
-SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL

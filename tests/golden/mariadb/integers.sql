@@ -129,7 +129,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T ack X: one, of this session
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -138,7 +138,7 @@ DELETE FROM `job`
 -- T ack X: many, of this session
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `job`.`status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -147,7 +147,7 @@ DELETE FROM `job`
 -- T ack X: one, of this very take
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -156,7 +156,7 @@ DELETE FROM `job`
 -- T ack X: many, of this very take
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `job`.`status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -165,7 +165,7 @@ DELETE FROM `job`
 -- T ack X with update={'name': ...}: one
 SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -174,7 +174,7 @@ DELETE FROM `job`
 -- T release R: one, of this session
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -186,7 +186,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: many, of this session
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `job`.`status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -198,7 +198,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: one, of this very take
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -210,7 +210,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: many, of this very take
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `job`.`status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -249,7 +249,7 @@ SELECT `id`, `name`, `status` FROM `job`
 
 -- T snatch R: one
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 1 FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -260,7 +260,7 @@ SELECT `id`, `name`, `status` FROM `job`
 
 -- R switch R: one
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 0 FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -271,7 +271,7 @@ SELECT `id`, `name`, `status` FROM `job`
 
 -- R T kill X: one
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
-    WHERE `job`.`id` = :k0 AND `job`.`status` = 0 FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -279,7 +279,7 @@ DELETE FROM `job`
 
 -- R T kill X: many
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
-    WHERE `job`.`id` IN (:listed) AND `job`.`status` = 0 FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL

@@ -185,7 +185,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -198,7 +198,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -211,7 +211,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -224,7 +224,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -237,7 +237,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D with update={'url': ...}: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1,
@@ -251,7 +251,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -264,7 +264,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -277,7 +277,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -290,7 +290,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -333,7 +333,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 
 -- T snatch R: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -346,7 +346,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T touch T with increment: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -358,7 +358,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T touch T with increment: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -367,9 +367,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- W restart R: one
+-- W D restart R: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -379,9 +379,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- D restart R: one
+-- R W B D switch R: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -391,21 +391,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- R switch R: one
+-- R W B D switch W with delay: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- R switch W with delay: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
@@ -415,9 +403,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- R switch B: one
+-- R W B D switch B: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -427,9 +415,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- R switch D: one
+-- R W B D switch D: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -439,225 +427,17 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- W switch R: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- W switch W with delay: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- W switch B: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- W switch D: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- B switch R: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- B switch W with delay: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- B switch B: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- B switch D: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- D switch R: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- D switch W with delay: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- D switch B: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- D switch D: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- R kill X: one
+-- R T W B D kill X: one
 SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R kill X: many
+-- R T W B D kill X: many
 SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'R' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- D kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- D kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -679,7 +459,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -692,7 +472,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -705,7 +485,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -718,7 +498,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -756,7 +536,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 
 -- B dig R: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -782,7 +562,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release W with delay: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
@@ -795,7 +575,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release W with delay: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
@@ -807,7 +587,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 
 -- T snatch W with delay: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'T' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
@@ -817,21 +597,9 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
--- W restart W with delay: one
+-- W D restart W with delay: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'W' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
-
--- D restart W with delay: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'D' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
@@ -869,7 +637,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 
 -- B dig W with delay: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`page`.`status` = 'B' AND CONVERT(`page`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',

@@ -295,7 +295,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -308,7 +308,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -321,7 +321,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -334,7 +334,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -347,7 +347,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with delay: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -360,7 +360,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with delay: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -373,7 +373,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with update={'address': ...}: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1,
@@ -387,7 +387,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -400,7 +400,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -413,7 +413,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -426,7 +426,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -472,7 +472,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R with ttl, ttr: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -487,7 +487,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R with ttl, ttr: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -502,7 +502,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T snatch R: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -515,7 +515,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T snatch R with ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -530,7 +530,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T touch T with increment: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -541,7 +541,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T touch T with increment: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -550,9 +550,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- W restart R: one
+-- W Z restart R: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -563,9 +563,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- W restart R with ttl, ttr: one
+-- W Z restart R with ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -578,9 +578,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- Z restart R: one
+-- R W B Z switch R: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -591,9 +591,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- Z restart R with ttl, ttr: one
+-- R W B Z switch R with ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -606,37 +606,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- R switch R: one
+-- R W B Z switch W with delay: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- R switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- R switch W with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -647,9 +619,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- R switch W with delay, ttl, ttr: one
+-- R W B Z switch W with delay, ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -662,9 +634,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- R switch B: one
+-- R W B Z switch B: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -675,9 +647,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- R switch Z: one
+-- R W B Z switch Z: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -688,9 +660,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- R switch Z with delay: one
+-- R W B Z switch Z with delay: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -701,366 +673,17 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- W switch R: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch W with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch B: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch Z: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- W switch Z with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch R: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch W with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch B: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch Z: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- B switch Z with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch R: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch W with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch B: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch Z: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z switch Z with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- R kill X: one
+-- R T W B Z kill X: one
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R kill X: many
+-- R T W B Z kill X: many
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- Z kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- Z kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -1082,7 +705,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -1095,7 +718,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -1108,7 +731,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -1121,7 +744,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -1162,7 +785,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- B dig R: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -1207,7 +830,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- B dig R with ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -1231,7 +854,7 @@ DELETE FROM `mail`
 
 -- R touch R with increment: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'R' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -1265,7 +888,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1278,7 +901,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1291,7 +914,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay, ttl, ttr: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1306,7 +929,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay, ttl, ttr: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1321,7 +944,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T snatch W with delay: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1334,7 +957,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T snatch W with delay, ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'T' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1347,9 +970,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- W restart W with delay: one
+-- W Z restart W with delay: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1360,37 +983,9 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;
 
--- W restart W with delay, ttl, ttr: one
+-- W Z restart W with delay, ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'W' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z restart W with delay: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
--- and where that returns rows
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
-
--- Z restart W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'Z' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1433,7 +1028,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- B dig W with delay: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -1478,7 +1073,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- B dig W with delay, ttl, ttr: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`mail`.`status` = 'B' AND CONVERT(`mail`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,

@@ -131,9 +131,9 @@ INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE `order_xq_held` = CONVERT(SHA2(CONVERT(:unique USING utf8mb4), 256) USING ascii) FOR UPDATE;
 
--- R put R, on_conflict='replace'
+-- R W put R, on_conflict='replace'
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `id` = :f0,
@@ -146,39 +146,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- W put R, on_conflict='replace'
+-- R W put W with delay, on_conflict='replace'
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `id` = :f0,
-        `number` = :f1,
-        `"x` = :f2,
-        `select` = 'new',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- R put W with delay, on_conflict='replace'
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `id` = :f0,
-        `number` = :f1,
-        `"x` = :f2,
-        `select` = 'W',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W put W with delay, on_conflict='replace'
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `id` = :f0,
@@ -265,7 +235,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T ack D: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
@@ -277,7 +247,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T ack D: many
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
@@ -289,7 +259,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T ack D with update={'note': ...}: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `"x` = :f2,
@@ -302,7 +272,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T release R: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -314,7 +284,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T release R: many
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -357,7 +327,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T snatch R: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -369,7 +339,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T touch T with increment: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `runat` = CEIL(COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment)
@@ -378,9 +348,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- W restart R: one
+-- W D restart R: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -390,9 +360,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- D restart R: one
+-- R W B D switch R: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -402,21 +372,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- R switch R: one
+-- R W B D switch W with delay: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'new',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- R switch W with delay: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
@@ -426,9 +384,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- R switch B: one
+-- R W B D switch B: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
@@ -438,9 +396,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- R switch D: one
+-- R W B D switch D: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
@@ -450,233 +408,25 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- W switch R: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'new',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W switch W with delay: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'W',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W switch B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W switch D: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B switch R: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'new',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B switch W with delay: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'W',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B switch B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B switch D: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D switch R: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'new',
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D switch W with delay: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'W',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D switch B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D switch D: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- R kill X: one
+-- R T W B D kill X: one
 SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R kill X: many
+-- R T W B D kill X: many
 SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- T kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- T kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- W kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- B kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- D kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- D kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
--- R bury B: one
+-- R T W B D bury B: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
@@ -686,105 +436,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- R bury B: many
+-- R T W B D bury B: many
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'new' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- T bury B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- T bury B: many
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W bury B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- W bury B: many
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B bury B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- B bury B: many
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D bury B: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
-        `runat` = NULL
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D bury B: many
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
@@ -822,7 +476,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- B dig R: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -860,7 +514,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T release W with delay: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
@@ -872,7 +526,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T snatch W with delay: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'in hand' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
@@ -882,21 +536,9 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
--- W restart W with delay: one
+-- W D restart W with delay: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'W' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'W',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    WHERE :chosen;
--- and returned are
-SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE :chosen;
-
--- D restart W with delay: one
-SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'done' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'done') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
@@ -934,7 +576,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- B dig W with delay: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`order`.`select` = 'won''t do' AND CONVERT(`order`.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',

@@ -128,51 +128,51 @@ WITH moved AS (UPDATE "job" SET "status" = 1 WHERE "id" IN (WITH picked AS MATER
 
 -- T ack X: one, of this session
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 1 AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X: many, of this session
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 1 AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X: one, of this very take
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 1 AND o.owner = :mark) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X: many, of this very take
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 1 AND o.owner = :mark) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X with update={'name': ...}: one
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 1 AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", :f1, "status";
 
 -- T release R: one, of this session
 UPDATE "job"
     SET "status" = 0
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 1 AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: many, of this session
 UPDATE "job"
     SET "status" = 0
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 1 AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: one, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 1 AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: many, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "job" AS t, "job_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 1 AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: n of a session

@@ -188,31 +188,31 @@ WITH moved AS (UPDATE "visit" SET "status" = CASE WHEN set_config('xq.told', :to
 
 -- T ack X: one, of this session
 DELETE FROM "visit"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ack X: one, of this very take
 DELETE FROM "visit"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ack X with update={'note': ...}: one
 DELETE FROM "visit"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", :f2, "status", "runat", "deadline";
 
 -- T release R: one, of this session
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R: one, of this very take
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R: n of a session
@@ -240,7 +240,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL,
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R with ttl: one, of this very take
@@ -248,7 +248,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL,
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch R: one
@@ -270,14 +270,14 @@ UPDATE "visit"
 UPDATE "visit"
     SET "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:increment AS float8)) AT TIME ZONE 'UTC'),
         "runat" = (to_timestamp(COALESCE(CAST(extract(epoch FROM "runat") AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T touch T with increment: one, of this very take
 UPDATE "visit"
     SET "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:increment AS float8)) AT TIME ZONE 'UTC'),
         "runat" = (to_timestamp(COALESCE(CAST(extract(epoch FROM "runat") AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- W restart R: one
@@ -349,14 +349,14 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T bury B: one, of this very take
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R: the oldest
@@ -428,7 +428,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:delay AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay: one, of this very take
@@ -436,7 +436,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:delay AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay, ttl: one, of this session
@@ -444,7 +444,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay, ttl: one, of this very take
@@ -452,7 +452,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."host", t."number", CAST(t.xmin AS text) FROM "visit" AS t, "visit_xq_owner" AS o WHERE o."host" = t."host" AND o."number" = t."number" AND t."host" = :k0 AND t."number" = :k1 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch W with delay: one

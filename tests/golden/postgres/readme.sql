@@ -158,28 +158,28 @@ WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: one, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D with update={'url': ...}: one
@@ -187,35 +187,35 @@ UPDATE "page"
     SET "url" = :f1,
         "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: one, of this session
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: many, of this session
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: one, of this very take
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: many, of this very take
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: n of a session
@@ -248,13 +248,13 @@ UPDATE "page"
 -- T touch T with increment: one, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T touch T with increment: one, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- W D restart R: one
@@ -313,28 +313,28 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: one, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig R: the oldest
@@ -369,14 +369,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND substr(o.owner, 1, 37) = :session) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release W with delay: one, of this very take
 UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE ("id", CAST(xmin AS text)) IN (WITH held AS MATERIALIZED (SELECT t."id", CAST(t.xmin AS text) FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."id" = :k0 AND t."status" = 'T' AND o.owner = :mark) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T snatch W with delay: one
