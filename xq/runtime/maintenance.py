@@ -34,7 +34,7 @@ log = logging.getLogger("xq")
 
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
-LOOK = 0.4  # reap, while sessions of other processes are registered; else FALLBACK
+LOOK, ALONE = 0.4, 0.8  # reap: while sessions of other processes are registered, and while none is
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
@@ -551,7 +551,7 @@ class MaintenanceThread:
 
     def _reap(self) -> float:
         others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
-        return LOOK if others else FALLBACK
+        return LOOK if others else ALONE
 
     def _expire(self) -> float:
         """Move a batch of the due tasks of each queue."""
