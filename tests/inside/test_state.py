@@ -396,9 +396,9 @@ def test_who_waits_outlives_a_server_that_cannot_be_asked_for_a_while(server, th
     eventually(lambda: tube.is_awaited)
     server.stop()
     until = time.monotonic() + 2 * LOOK
-    tube.model.xq._waiting.alarm()
+    tube.model.xq._waiting.wake_all()
     eventually(lambda: time.monotonic() > until)
-    tube.model.xq._waiting.alarm()
+    tube.model.xq._waiting.wake_all()
     server.start()
     there.close()
     eventually(lambda: told(queue) == "RUNNING")

@@ -85,11 +85,11 @@ def test_one_put_wakes_one_waiter(shared, monkeypatch):
     assert all(each.result() for each in waits)
 
 
-def called_and_gone(Task: Any, put: threading.Event, kind: type[BaseException] | None) -> None:
-    """A waiter that is called for what was put, and ends before it has looked."""
-    with suppress(*[kind] if kind else []), Task.xq._waiting.takers.place() as first:
+def woken_and_gone(Task: Any, put: threading.Event, kind: type[BaseException] | None) -> None:
+    """A waiter that is woken for what was put, and ends before it has looked."""
+    with suppress(*[kind] if kind else []), Task.xq._waiting.takers.enter() as first:
         assert put.wait(PATIENCE)
-        eventually(lambda: first.called)
+        eventually(lambda: first.woken)
         if kind:
             first.sleep(PATIENCE)
             raise kind
@@ -97,9 +97,9 @@ def called_and_gone(Task: Any, put: threading.Event, kind: type[BaseException] |
 
 @pytest.mark.parametrize("kind", [None, KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("tube", [None, "a"])
-def test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on(shared, kind, tube):
+def test_a_waiter_that_ends_before_it_has_looked_wakes_the_next(shared, kind, tube):
     done = threading.Event()
-    first = waiter(shared, lambda: called_and_gone(shared, done, kind))
+    first = waiter(shared, lambda: woken_and_gone(shared, done, kind))
     second = waiter(shared, take(shared, tube=tube))
     put = shared.put(task(tube="a"))
     done.set()
@@ -134,7 +134,7 @@ def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
         yield shared.take(timeout=PATIENCE).id
 
     # It only holds the place: SQLite itself does not bear a fork while another thread is within it.
-    with shared.xq._waiting.takers.place(), another_process(shared._meta.database, child) as other:
+    with shared.xq._waiting.takers.enter(), another_process(shared._meta.database, child) as other:
         assert next(other) == "begun"
         other.tell(None)
         put = shared.put(task())

@@ -275,7 +275,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a waiting take is not told that another process has put a task",
         "xq/runtime/waiters.py",
-        "        if ready:\n            self.takers.call_for_any()\n        self.putters",
+        "        if ready:\n            self.takers.wake_first()\n        self.putters",
         "        self.putters",
         (f"{CONTRACT}/test_waiting.py::test_a_take_of_another_process_wakes_by", f"{CONTRACT}/test_waiting.py"),
     ),

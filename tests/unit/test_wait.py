@@ -1,29 +1,29 @@
-"""The waiters of a process: who is called for what becomes ready."""
+"""The waiters of a process: who is woken for what becomes ready."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-from xq.runtime.waiters import Line
+from xq.runtime.waiters import WaitQueue
 
 
-def test_a_waiter_that_leaves_before_it_has_looked_passes_its_call_on():
-    line = Line()
+def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next():
+    queue = WaitQueue()
     with ExitStack() as leaves:
-        first = leaves.enter_context(line.place())
-        with line.place() as second:
-            line.call("a")
-            assert (first.called, second.called) == (True, False)
+        first = leaves.enter_context(queue.enter())
+        with queue.enter() as second:
+            queue.wake("a")
+            assert (first.woken, second.woken) == (True, False)
             leaves.close()
-            assert second.called
+            assert second.woken
 
 
 def test_a_waiter_that_has_looked_passes_nothing_on():
-    line = Line()
+    queue = WaitQueue()
     with ExitStack() as leaves:
-        first = leaves.enter_context(line.place())
-        with line.place() as second:
-            line.call("a")
+        first = leaves.enter_context(queue.enter())
+        with queue.enter() as second:
+            queue.wake("a")
             assert first.sleep(0)
             leaves.close()
-            assert not second.called
+            assert not second.woken

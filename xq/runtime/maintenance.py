@@ -81,7 +81,7 @@ class QueueMaintenance:
         _queues.discard(self)
         sessions.queues.discard(self)
         self.database.close()
-        self.waiting.alarm()
+        self.waiting.wake_all()
 
     def leave(self) -> None:
         """Drop the thread and the binding."""
@@ -270,7 +270,7 @@ class QueueMaintenance:
 
     def session_closed(self) -> None:
         """Wake the callers that wait to take for a closed session of this process."""
-        self.waiting.takers.call_closed()
+        self.waiting.takers.wake_closed()
 
     def session_lost(self) -> None:
         """Wait anew for the ends of tasks: the registered waits are gone with the process's own session."""
@@ -303,7 +303,7 @@ class QueueMaintenance:
             # The reaper finds the rejected tasks later: their session is not registered any more.
             self.finish.give_back_what_goes(uuid, event)
             self.database.unit(over, transaction=True)
-        self.waiting.heard()  # notifications before the commit woke waiters that could not see the change
+        self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
 
 class Duty:
@@ -511,7 +511,7 @@ class MaintenanceThread:
             except NotInstalled as error:
                 log.debug("%s", error)
             queue.attended = None
-            queue.waiting.alarm()
+            queue.waiting.wake_all()
         self._queues = [queue for queue in self._queues if queue.attended]
         return REVIEW
 
@@ -526,7 +526,7 @@ class MaintenanceThread:
         if only_reads:
             self.paused = True
             for queue in self._queues:
-                queue.waiting.alarm()  # each caller checks the database itself
+                queue.waiting.wake_all()  # each caller checks the database itself
             self._disconnect()  # after a failover only a new connection may be writable
         return WRITABLE
 
@@ -540,7 +540,7 @@ class MaintenanceThread:
         changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
         woken = False
         if changed or not (self._notified or self._recheck < FALLBACK):
-            woken = sum(queue.waiting.heard() for queue in self._queues) > 0
+            woken = sum(queue.waiting.committed_elsewhere() for queue in self._queues) > 0
         if changed:
             self.expire.next_at = 0.0
             self.roll_up.within(ROLL_UP)

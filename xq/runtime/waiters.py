@@ -30,7 +30,7 @@ T = TypeVar("T")
 SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row
-TOLD = 0.05  # seconds to wait for the acking thread to record the task that it acked
+ACKED = 0.05  # seconds to wait for the acking thread to record the task that it acked
 ALONE = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock
 
 
@@ -60,29 +60,29 @@ class Waiter:
     def __init__(self, tube: str | None, session: Session | None) -> None:
         self.tube = tube  # the only one to take from; None for any
         self.session = session  # by which it takes; None for a put
-        self.called = False
+        self.woken = False
         self._awake = threading.Event()
 
-    def call(self) -> None:
-        self.called = True
+    def wake(self) -> None:
+        self.woken = True
         self._awake.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until `call`. Return False if it did not come within `seconds`."""
-        called = _sleep(self._awake, seconds)
-        self.called = False
-        return called
+        """Sleep until `wake`. Return False if it did not come within `seconds`."""
+        woken = _sleep(self._awake, seconds)
+        self.woken = False
+        return woken
 
 
-class Line:
+class WaitQueue:
     """A wait queue: first come, first woken. Each task, or each free place, is for one waiter.
 
-    No call is lost: a waiter that was called looks, and if it leaves before the end of its look, others are called.
+    No wake-up is lost: a woken waiter looks, and if it leaves before the end of its look, others are woken.
     """
 
     def __init__(self, counted: Callable[[], None] = lambda: None) -> None:
         self.waiters: dict[Waiter, float] = {}  # -> since when, in seconds since 1970
-        self._counted = counted  # called whenever a waiter was added or removed
+        self._counted = counted  # called whenever a waiter is added or removed
         self._lock = threading.Lock()
 
     @property
@@ -91,7 +91,8 @@ class Line:
         return list(self.waiters.values())
 
     @contextmanager
-    def place(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
+    def enter(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
+        """Wait in the queue for the block."""
         waiter = Waiter(tube, session)
         with self._lock:
             self.waiters[waiter] = time.time()
@@ -99,46 +100,46 @@ class Line:
             self._counted()
             yield waiter
         except BaseException:
-            waiter.called = True  # it may have been called, and its look did not end
+            waiter.woken = True  # it may have been woken, and its look did not end
             raise
         finally:
-            with self._lock:  # after this it cannot be called
+            with self._lock:  # after this it cannot be woken
                 self.waiters.pop(waiter, None)
             self._counted()
-            if waiter.called:  # and leaves without a look: others must look, in any tube
-                self.call_for_any()
+            if waiter.woken:  # and leaves without a look: others must look, in any tube
+                self.wake_first()
 
-    def call(self, tube: str | None) -> None:
-        """Call the first waiter that may take from this tube (None: a task without a tube)."""
+    def wake(self, tube: str | None) -> None:
+        """Wake the first waiter that may take from this tube (None: a task without a tube)."""
         with self._lock:
             for waiter in list(self.waiters):
-                if not waiter.called and waiter.tube in (None, tube):
-                    waiter.call()
+                if not waiter.woken and waiter.tube in (None, tube):
+                    waiter.wake()
                     return
 
-    def call_all(self) -> None:
+    def wake_all(self) -> None:
         with self._lock:
             for waiter in list(self.waiters):
-                waiter.call()
+                waiter.wake()
 
-    def call_closed(self) -> None:
-        """Call the waiters whose session was closed."""
+    def wake_closed(self) -> None:
+        """Wake the waiters whose session was closed."""
         with self._lock:
             for waiter in list(self.waiters):
                 if waiter.session is not None and waiter.session.closed:
-                    waiter.call()
+                    waiter.wake()
 
-    def call_for_any(self) -> None:
-        """Call the first waiter of each tube, and the first of any tube."""
+    def wake_first(self) -> None:
+        """Wake the first waiter of each tube, and the first of any tube."""
         with self._lock:
             first: dict[str | None, Waiter] = {}
             for waiter in list(self.waiters):
                 first.setdefault(waiter.tube, waiter)
             for waiter in first.values():
-                waiter.call()
+                waiter.wake()
 
 
-class Ending:
+class EndWaiter:
     """A caller that waits for the end of a task."""
 
     def __init__(self, waiter: str) -> None:
@@ -152,7 +153,7 @@ class Ending:
         self.event: str | None = None  # that ended the task
         self.target = ""
 
-    def tell(self, event: str, target: str) -> None:
+    def end(self, event: str, target: str) -> None:
         self.event, self.target = event, target
         self.awake.set()
 
@@ -180,16 +181,16 @@ class Waiting(Generic[T]):
     def forget(self) -> None:
         """Start without waiters. In a forked child there are none: threads are not copied."""
         count = self.database.observers.count
-        self.takers = Line(count)
-        self.putters = Line(count)
-        self._endings: dict[str, Ending] = {}
+        self.takers = WaitQueue(count)
+        self.putters = WaitQueue(count)
+        self._end_waiters: dict[str, EndWaiter] = {}
         self._writing = threading.Lock()
-        self._left: list[Ending] = []  # ended waits whose rows are still to be deleted
+        self._left: list[EndWaiter] = []  # ended waits whose rows are still to be deleted
 
     @property
     def anybody(self) -> bool:
         """Whether a caller waits."""
-        return bool(self.takers.waiters or self.putters.waiters or self._endings)
+        return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
     # for tasks, and for room
 
@@ -211,7 +212,7 @@ class Waiting(Generic[T]):
 
     def _wait_to_take(self, look: Callable[[], list[T]], tube: str | None, deadline: Deadline) -> list[T]:
         self.listen()  # before the look, so that no later commit is missed
-        with self.takers.place(tube, self.database.session) as waiter:
+        with self.takers.enter(tube, self.database.session) as waiter:
             while not (found := self._take_if_there(look, deadline)):
                 if not self._sleep(waiter, deadline):
                     return []
@@ -241,7 +242,7 @@ class Waiting(Generic[T]):
                 raise
             more = True
         if more:
-            self.takers.call_for_any()
+            self.takers.wake_first()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
@@ -257,7 +258,7 @@ class Waiting(Generic[T]):
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # before the put, so that no later commit is missed
-        with self.putters.place() as waiter:
+        with self.putters.enter() as waiter:
             while True:
                 try:
                     (found,) = self.inserts.put([task], dict(options))
@@ -267,11 +268,11 @@ class Waiting(Generic[T]):
                         timeout == 0 or not self._sleep(waiter, deadline)
                     ):
                         raise
-        self.putters.call_for_any()  # wakes one waiter: there may be more room
+        self.putters.wake_first()  # wakes one waiter: there may be more room
         return found
 
     def _sleep(self, waiter: Waiter, deadline: Deadline) -> bool:
-        """Sleep until called, or until the next look without a call. Return False if the deadline has passed."""
+        """Sleep until woken, or until the next look without a wake-up. Return False if the deadline has passed."""
         if deadline.left <= 0:
             return False
         try:
@@ -343,54 +344,54 @@ class Waiting(Generic[T]):
             return self._until_the_end(lambda: parts, Deadline(timeout))
 
     def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline, held: bool = False) -> tuple[T, bool]:
-        ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
+        caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         try:
-            row, state, begun = self._begin(ending, named_task, held)
+            row, state, begun = self._begin(caller, named_task, held)
             parts, pause = self.tasks.key_of(row), SOON
             while state in self.machine.pending and not begun and deadline.left > 0:
                 time.sleep(max(0.0, min(pause, deadline.left)))
                 pause = min(2 * pause, AGAIN)
-                row, state, begun = self._begin(ending, lambda: parts)
+                row, state, begun = self._begin(caller, lambda: parts)
             if state not in self.machine.pending:
                 return self.tasks.returned(row), self._processed("", state)
-            while ending.event is None and deadline.left > 0:
+            while caller.event is None and deadline.left > 0:
                 alone = self._alone()
-                called = _sleep(ending.awake, min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
+                woken = _sleep(caller.awake, min(deadline.left, ALONE if alone else AGAIN if caller.lost else SLICE))
                 try:
                     if alone:
                         self.takes.timers.sweep_if_any()
-                    if ending.event is None and (alone or called):
+                    if caller.event is None and (alone or woken):
                         self.collect()
                     if alone:
                         self._look_at_taken()
-                    if ending.lost and not self._wait_anew(ending, parts):
+                    if caller.lost and not self._wait_anew(caller, parts):
                         break
                 except Exception as error:
                     self._forgive(error, deadline)
-                    ending.lost = True  # assume it: the new registration also finds an end that was missed
-            said = Deadline(TOLD)
-            while ending.here and (ending.event, ending.target) == ("ack", ABSENT) and said.left > 0:
-                _sleep(ending.awake, said.left)  # the acking thread has committed, and is about to record the row
+                    caller.lost = True  # assume it: the new registration also finds an end that was missed
+            recorded_by = Deadline(ACKED)
+            while caller.here and (caller.event, caller.target) == ("ack", ABSENT) and recorded_by.left > 0:
+                _sleep(caller.awake, recorded_by.left)  # the acking thread has committed and will record the row
         finally:
-            if ending.parts:
-                self._end(ending)
-        if ending.event is not None and ending.target == ABSENT:
-            return self._last(ending), self._processed(ending.event, ABSENT)
+            if caller.parts:
+                self._end(caller)
+        if caller.event is not None and caller.target == ABSENT:
+            return self._last(caller), self._processed(caller.event, ABSENT)
         try:
             row, state = self.finish.look(parts)
         except NotFound:  # it ended, and its row was deleted, since the last look
-            done = ending.event is not None and self._processed(ending.event, ending.target)
-            return self._last(ending), done
-        return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
+            done = caller.event is not None and self._processed(caller.event, caller.target)
+            return self._last(caller), done
+        return self.tasks.returned(row), self._processed(caller.event or "", caller.target or state)
 
-    def _last(self, ending: Ending) -> T:
+    def _last(self, caller: EndWaiter) -> T:
         """Return a task whose row is gone, as it last was."""
-        row = list(ending.row)
-        if ending.event == "ack":  # only a taken task can be acked
-            row[self._status_at] = self.database.dialect.words[TAKEN if ending.target == ABSENT else ending.target]
+        row = list(caller.row)
+        if caller.event == "ack":  # only a taken task can be acked
+            row[self._status_at] = self.database.dialect.words[TAKEN if caller.target == ABSENT else caller.target]
         return self.tasks.returned(row)
 
-    def _begin(self, ending: Ending, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
+    def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
         """Register the wait for the end of a task, unless it has ended.
 
         Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
@@ -401,81 +402,81 @@ class Waiting(Generic[T]):
         try:
             # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
             with self._writing:
-                return self.database.unit(partial(self._begin_at_once, ending, named_task, held), transaction=True)
+                return self.database.unit(partial(self._begin_at_once, caller, named_task, held), transaction=True)
         except Exception as error:
             if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
-                self._drop_ending(ending)
-                ending.parts = ()
+                self._drop(caller)
+                caller.parts = ()
             raise
 
-    def _begin_at_once(self, ending: Ending, named_task: Callable[[], Parts], held: bool) -> tuple[Row, str, bool]:
+    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], held: bool) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
         held = held or bool(self.database.execute(opened.dialect.hold, named(named_parts))) or not opened.dialect.lock
         row, state = self.finish.look(named_parts)
-        ending.row = row
+        caller.row = row
         if not held or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
-        ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
+        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
         self.database.list_session(opened, session)
-        ending.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
-        self._add_ending(ending)  # before the commit: a notification must find it
-        self.database.execute(opened.dialect.begin_wait, {**self._values(ending), "uuid": session.uuid})
+        caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
+        self._add(caller)  # before the commit: a notification must find it
+        self.database.execute(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})
         return row, state, True
 
-    def _add_ending(self, ending: Ending) -> None:
-        self._endings[ending.waiter] = ending
+    def _add(self, caller: EndWaiter) -> None:
+        self._end_waiters[caller.waiter] = caller
         self.database.observers.count()
 
-    def _drop_ending(self, ending: Ending) -> Ending | None:
-        found = self._endings.pop(ending.waiter, None)
+    def _drop(self, caller: EndWaiter) -> EndWaiter | None:
+        found = self._end_waiters.pop(caller.waiter, None)
         self.database.observers.count()
         return found
 
-    def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
+    def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:
         """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
-        ending.parts = parts
+        caller.parts = parts
         with self._writing:
-            self._end_in_database(ending)
-        if ending.event is not None:
+            self._end_in_database(caller)
+        if caller.event is not None:
             return False
         if not self.database.may_move:  # it may not lock the task either: look again and again
             with suppress(NotFound):
                 return self.finish.look(parts)[1] in self.machine.pending
             return False
         try:
-            _, state, begun = self._begin(ending, lambda: parts)
+            _, state, begun = self._begin(caller, lambda: parts)
         except NotFound:
             return False
-        ending.lost = not begun
+        caller.lost = not begun
         return state in self.machine.pending
 
     def session_lost(self) -> None:
         """Wake the callers that wait for an end: the database deleted their waits with the lost session."""
-        for ending in list(self._endings.values()):
-            ending.lost = True
-            ending.awake.set()
+        for caller in list(self._end_waiters.values()):
+            caller.lost = True
+            caller.awake.set()
 
-    def _end(self, ending: Ending) -> None:
-        self._drop_ending(ending)
+    def _end(self, caller: EndWaiter) -> None:
+        self._drop(caller)
         try:
             with self._writing:
-                self._end_in_database(ending)
+                self._end_in_database(caller)
         except BaseException as error:
             if not isinstance(error, Error):  # an error of xq means that there is no table
-                self._left.append(ending)
+                self._left.append(caller)
             if self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise  # ignore database errors: the caller must get the result of its wait
 
-    def _end_in_database(self, ending: Ending) -> None:
-        for event, target in self.database.execute(self.database.dialect.end_wait, self._values(ending)):
+    def _end_in_database(self, caller: EndWaiter) -> None:
+        for event, target in self.database.execute(self.database.dialect.end_wait, self._values(caller)):
             if event is not None:  # an end that was not notified yet
-                ending.tell(event, target)
+                caller.end(event, target)
 
     @staticmethod
-    def _values(ending: Ending) -> dict[str, Any]:
-        return {**named(ending.parts), "waiter": ending.waiter}
+    def _values(caller: EndWaiter) -> dict[str, Any]:
+        return {**named(caller.parts), "waiter": caller.waiter}
 
     def _processed(self, event: str, state: str) -> bool:
         """Return whether a task that ended by this event, or in this state, was acked."""
@@ -497,7 +498,7 @@ class Waiting(Generic[T]):
 
     # notifications
 
-    def heard(self) -> bool:
+    def committed_elsewhere(self) -> bool:
         """Wake the waiters that may find something, after another process has committed an unknown change.
 
         Returns whether a waiter was woken, other than one for room.
@@ -505,70 +506,70 @@ class Waiting(Generic[T]):
         # A query first: a take that finds nothing would lock out writers.
         ready = bool(self.takers.waiters) and self.takes.any_ready()
         if ready:
-            self.takers.call_for_any()
-        self.putters.call_for_any()
+            self.takers.wake_first()
+        self.putters.wake_first()
         ended = self.collect() > 0
         self._look_at_taken()
         return ended or ready
 
-    def alarm(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiters: the queue was uninstalled or reconfigured, or became read-only."""
-        self.takers.call_all()
-        self.putters.call_all()
-        for ending in list(self._endings.values()):
-            ending.awake.set()
+        self.takers.wake_all()
+        self.putters.wake_all()
+        for caller in list(self._end_waiters.values()):
+            caller.awake.set()
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """Wake waiters after this process has committed a transition of tasks."""
-        if self._endings and source != ABSENT:  # the row of a put is known, and another thread may have moved it
+        if self._end_waiters and source != ABSENT:  # the row of a put is known, and another thread may have moved it
             self._keep(target, {self.tasks.key_of(row): row for row in rows})
         if target != READY and self.machine.frees(source, target):
-            self.takers.call_for_any()
+            self.takers.wake_first()
         if target == READY and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
                 for _ in range(min(n, len(self.takers.waiters))):
-                    self.takers.call(tube_of_rows)
+                    self.takers.wake(tube_of_rows)
         if self._limit and source in self._limit.states and target not in self._limit.states:
-            self.putters.call_for_any()
+            self.putters.wake_first()
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
         """Record the rows (by key) of tasks that this process has moved, for the callers that wait for their end."""
-        for ending in list(self._endings.values()):
+        for caller in list(self._end_waiters.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.
-            over = ending.gone or (ending.event is not None and target != ABSENT)
-            if not over and (row := rows.get(ending.parts)) is not None:
-                ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
-                if ending.event is not None:  # another thread has recorded the end already
-                    ending.awake.set()
+            over = caller.gone or (caller.event is not None and target != ABSENT)
+            if not over and (row := rows.get(caller.parts)) is not None:
+                caller.row, caller.here, caller.gone = row, target == TAKEN, target == ABSENT
+                if caller.event is not None:  # another thread has recorded the end already
+                    caller.awake.set()
 
     def _look_at_taken(self) -> None:
         """Record the rows of taken tasks whose end is waited for: at the end they may be deleted."""
-        if not self._endings:
+        if not self._end_waiters:
             return
         opened = self.database.open()
         mine = {"uuid": opened.sessions.own().uuid}
         for name, *row in self.database.execute(opened.dialect.taken_and_awaited, mine):
-            if (ending := self._endings.get(name)) is not None and not ending.gone:
-                ending.row = row
+            if (caller := self._end_waiters.get(name)) is not None and not caller.gone:
+                caller.row = row
 
     def collect(self) -> int:
         """Wake the callers whose tasks have ended. Return their number."""
-        ends = self.database.execute(self.database.dialect.ends) if self._endings else []
-        mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
-        for ending, event, target in mine:
-            ending.tell(event, target)
+        ends = self.database.execute(self.database.dialect.ends) if self._end_waiters else []
+        mine = [(caller, *end) for name, *end in ends if (caller := self._end_waiters.get(name)) is not None]
+        for caller, event, target in mine:
+            caller.end(event, target)
         while self._left:
             try:
-                ending = self._left.pop()
+                caller = self._left.pop()
             except IndexError:  # another thread popped it
                 break
             try:
-                self._end_in_database(ending)
+                self._end_in_database(caller)
             except BaseException:
-                self._left.append(ending)
+                self._left.append(caller)
                 raise
         return len(mine)

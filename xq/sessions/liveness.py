@@ -132,9 +132,8 @@ class Reaper:
             with sessions.alone(name) as alone:
                 if alone:
                     ended = "has ended" if sessions.end(name, "died") else "ends after session_ttr"
-                    level = (
-                        logging.DEBUG if name in orphans else logging.INFO
-                    )  # the process that ended it has logged it
+                    # The process that ended an orphaned session has logged it.
+                    level = logging.DEBUG if name in orphans else logging.INFO
                     log.log(level, "session %s is gone, and %s", name, ended)
                     self.reaped += 1
         for name, seconds in ends.items():

@@ -233,9 +233,8 @@ class Sessions:
         with session._lock:
             if session.closed:  # another thread has done this
                 return
-            lost = self.liveness is not None and not self.liveness.is_held(
-                session.uuid
-            )  # if not, another process closed it
+            # If this process still holds its lock, another process has closed it.
+            lost = self.liveness is not None and not self.liveness.is_held(session.uuid)
             if lost:
                 self._lost.add(session.uuid)
                 self._own_lost |= own
