@@ -44,6 +44,10 @@ class _Missing:
 
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
+# What operators and migrations call, which the completion of `Page.xq.` leaves to the documents.
+OPERATORS = frozenset(
+    {"check", "ddl", "install", "machine", "plan", "reconfigure", "recount", "reset", "sweep", "uninstall"}
+)
 
 
 class Queue(Generic[T]):
@@ -123,6 +127,10 @@ class Queue(Generic[T]):
         of tasks. Raises BadValue, FeatureOff, NotInstalled.
         """
         return plan(self._database, self._tasks, self._steps, event, options, update, _count(n))
+
+    def __dir__(self) -> list[str]:
+        """Return the names that an application uses: those of operators and adapters stand apart."""
+        return [name for name in super().__dir__() if name not in {*OPERATORS, "adapter", "pipeline"}]
 
     def __repr__(self) -> str:
         return f"<xq queue {self._store.name}: {' '.join(self.machine.states)}>"

@@ -282,8 +282,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a waiter that leaves keeps the call it has not used",
         "xq/runtime/waiters.py",
-        "            if waiter.called:  # and leaves without a look: others must look, in any tube",
-        "            if waiter.called and self.waiters is None:",
+        "            if waiter.woken:  # and leaves without a look: others must look, in any tube",
+        "            if waiter.woken and self.waiters is None:",
         (f"{UNIT}/test_wait.py",),
     ),
     Mutant(

@@ -264,3 +264,9 @@ def test_a_composite_key_cannot_be_made(make):
     )
     with pytest.raises(xq.ConfigurationError, match="id"):
         xq.upgrade(model, FIELDS, {"id": "uuid"})
+
+
+def test_a_completion_shows_what_an_application_calls(make):
+    shown = dir(make({"buried": True}).xq)
+    assert {"put", "take", "ack", "bury", "worker", "stats"} <= set(shown)
+    assert not {"install", "recount", "adapter", "pipeline"} & set(shown)
