@@ -173,7 +173,7 @@ def repeated(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What a thread that looks after a database has said twice in a row."""
     told: dict[int | None, list[str]] = {}
     for record in caplog.records:
-        if "looking after" in record.message:
+        if "the maintenance thread failed" in record.message:
             told.setdefault(record.thread, []).append(record.message)
     return [one for said in told.values() for one, other in itertools.pairwise(said) if one == other]
 

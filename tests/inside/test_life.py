@@ -180,7 +180,7 @@ def test_a_look_at_who_lives_that_fails_is_made_again(make_shared, caplog):
         with suppress(KeyError), writing(make_shared.db):
             make_shared.db.execute_sql("UPDATE xq_session SET ends = ends")
             other.kill()
-            eventually(lambda: "looking after" in caplog.text)
+            eventually(lambda: "the maintenance thread failed" in caplog.text)
             raise KeyError  # nothing is written that would be a reason to look
         eventually(lambda: Task.xq.count("T") == 0)
 

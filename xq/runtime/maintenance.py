@@ -472,7 +472,7 @@ class MaintenanceThread:
         ending = not threading.main_thread().is_alive()  # then no thread can be started
         expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled or reconfigured
         level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # warn once
-        log.log(level, "looking after a database failed, and is tried again: %s", error)
+        log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._complaint = str(error)
 
     def _attended(self) -> list[QueueMaintenance]:
