@@ -106,8 +106,8 @@ def _is_gone(descriptor: int) -> bool:
 
 
 def _of_another(server: str, driver: str, connection: Any, advice: str) -> ConfigurationError:
-    told = f"xq speaks to {server} through {driver}, this is a connection of {type(connection).__module__}"
-    return ConfigurationError(f"{told}: {advice}" if advice else told)
+    text = f"xq speaks to {server} through {driver}, this is a connection of {type(connection).__module__}"
+    return ConfigurationError(f"{text}: {advice}" if advice else text)
 
 
 class Sqlite3:
@@ -168,7 +168,7 @@ class Sqlite3:
             return ErrorKind.READ_ONLY
         return OF_SQLITE.get(code) or _kind_by_class(error)
 
-    def hear(self, connection: Any) -> bool:
+    def receive(self, connection: Any) -> bool:
         return False
 
 
@@ -314,21 +314,21 @@ class Psycopg(_Server):
     def fileno(self, connection: Any) -> int:
         return -1 if connection.closed else int(connection.fileno())
 
-    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+    def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
         connection.add_notify_handler(lambda _: call())
 
-    def hear(self, connection: Any) -> bool:
-        server, told = connection.pgconn, False
+    def receive(self, connection: Any) -> bool:
+        server, received = connection.pgconn, False
         try:
             gone = _is_gone(connection.fileno())  # checked before reading, so that its last notifications are read
             server.consume_input()
             while server.notifies():
-                told = True
+                received = True
         except connection.Error:  # an exception of a signal handler passes through
             gone = True
         if gone:
             connection.close()
-        return told
+        return received
 
 
 class Pymysql(_Server):
@@ -399,10 +399,10 @@ class Pymysql(_Server):
         end = connection._sock  # read once: another thread may close the connection meanwhile
         return -1 if end is None else int(end.fileno())
 
-    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+    def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
         pass  # MariaDB sends no notifications
 
-    def hear(self, connection: Any) -> bool:
+    def receive(self, connection: Any) -> bool:
         end, readable = self.fileno(connection), select.poll()
         if end < 0:
             return False

@@ -126,7 +126,7 @@ class Connection:
         except Exception as failure:
             log.debug("a transaction could not be rolled back after %r: %s", error, failure)
             if driver.in_transaction(self.raw):
-                driver.hear(self.raw)  # detects that it is lost; else it would still count as in the transaction
+                driver.receive(self.raw)  # detects that it is lost; else it would still count as in the transaction
 
 
 class FileConnection(Connection):

@@ -46,11 +46,11 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
     try:
         _model_of_features()(**on)
     except ValidationError as error:
-        raise ConfigurationError(_told(error, on)) from error
+        raise ConfigurationError(_explained(error, on)) from error
     return [FEATURES[name](value) for name, value in on.items()] + list(own.values())
 
 
-def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
+def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
     return f"feature {shown(name)} does not take {shown(given[name])}: {wants.replace('a valid boolean', 'True')}"

@@ -21,7 +21,7 @@ class Changes(Rows, Counters):
         """Extend a statement that takes these rows: it also writes their token to the side table of owners."""
 
     @property
-    def told_first(self) -> str:
+    def sets_context_first(self) -> str:
         """Return the beginning of the condition of a DELETE, which passes its event to the triggers."""
         return ""
 
@@ -69,7 +69,7 @@ class Changes(Rows, Counters):
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
-        where = f"{self.told_first}{self.where(rows)}"
+        where = f"{self.sets_context_first}{self.where(rows)}"
         returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
         return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
-    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+(_key)?|stage_[0-9a-f]{8}"),
+    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|update_utube|delete|truncate"),
 }
@@ -52,7 +52,7 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
 
     any statement
         now                  the clock of a test, in seconds since 1970; NULL for the clock of the database
-        told                 the event context of a server's triggers: the event, the queue, and `now`
+        context              the event context of a server's triggers: the event, the queue, and `now`
     selectors
         k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
         keys                 a list of keys, in JSON
@@ -156,7 +156,7 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         """Return the statement of the driver's bulk load (`Driver.load`)."""
         return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.mark] * len(columns))})"
 
-    told_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
+    sets_context_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
 
     def in_a_script(self, sql: str) -> str:
         """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-DIRTY = "utube_news"
+DIRTY = "dirty_groups"
 MANY = 1_000  # rows to refresh at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
@@ -79,7 +79,7 @@ class ServerGroups(Groups):
     def disowned(self, ids: Sequence[int]) -> str:
         """Return SQL that detaches rows from this transaction, so that it does not refresh them again."""
         rows = f"id IN ({', '.join(map(str, ids))})"
-        return f"UPDATE {self.dirty_groups} SET teller = NULL WHERE {rows} AND teller = {self.me}"
+        return f"UPDATE {self.dirty_groups} SET writer = NULL WHERE {rows} AND writer = {self.me}"
 
     @property
     def any_dirty(self) -> str:  # type: ignore[override]
@@ -104,9 +104,9 @@ class ServerGroups(Groups):
     def mark(self, utube: str, rows: str = "") -> str:
         """Return SQL that makes a group dirty, or the groups of all `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
-        return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
+        return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
-    def tells(self, taken: str) -> str:
+    def dirties(self, taken: str) -> str:
         """Return the condition that a change which adds `taken` makes its group dirty."""
         # A group whose only place is taken is full, so its head needs no first task.
         return f"{taken} <= 0" if self.most == 1 else "TRUE"
@@ -124,7 +124,7 @@ class ServerGroups(Groups):
         if not store.in_transaction():
             return sum(self._refresh_batch(store, unit, transaction, dirty) for dirty in unread("TRUE", MANY))
         own = partial(self._refresh_each, store, transaction, partial(self._refresh_within, own=True))
-        refreshed = sum(map(own, unread(f"teller = {self.me}", MANY)))
+        refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:
             others = partial(self._refresh_each, store, transaction, self._refresh_within)
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")

@@ -51,9 +51,9 @@ class Exports:
 
     # what differs between databases
 
-    def as_text(self, told: str) -> str:
+    def as_text(self, stored_key: str) -> str:
         """Return SQL that casts a key to the type of the history's column."""
-        return told
+        return stored_key
 
     def made(self) -> list[str]:
         """Return SQL that creates the staging table with the columns of the application's table."""
@@ -156,14 +156,14 @@ class Exports:
         1970.
         """
         of, key = self.of, self.of.quote("key")
-        told = self.as_text(of.told_key([f"t.{column}" for column in of.keys]))
+        stored_key = self.as_text(of.key_in_history([f"t.{column}" for column in of.keys]))
         parts = ", ".join(f"t.{column} AS k{i}" for i, column in enumerate(of.keys))
         last = f"SELECT {key}, MAX(id) AS id FROM {self.history} WHERE target = '{DONE}' GROUP BY {key}"
         is_done = of.is_state(DONE, f"t.{of.roles['status']}")
         return [
             f"{self.temporary} {LEAVING}{self.keyed} AS SELECT ROW_NUMBER() OVER (ORDER BY h.id) AS n, h.id AS id, "
-            f"h.at_us AS at_us, {told} AS told, {self.version} AS version, {parts} "
-            f"FROM {of.table_in_schema} AS t LEFT JOIN ({last}) AS last ON last.{key} = {told} "
+            f"h.at_us AS at_us, {stored_key} AS stored_key, {self.version} AS version, {parts} "
+            f"FROM {of.table_in_schema} AS t LEFT JOIN ({last}) AS last ON last.{key} = {stored_key} "
             f"LEFT JOIN {self.history} AS h ON h.id = last.id "
             f"WHERE {is_done} AND (h.at_us IS NULL OR h.at_us < {before_us})",
             *self.analyzed(),
@@ -191,7 +191,7 @@ class Exports:
     def done_again(self) -> str:
         """Return a query of the numbers of tasks that moved to D again, after the id `:mark` of the history."""
         return (
-            f"SELECT l.n FROM {self.history} AS h JOIN {LEAVING} AS l ON l.told = h.{self.of.quote('key')} "
+            f"SELECT l.n FROM {self.history} AS h JOIN {LEAVING} AS l ON l.stored_key = h.{self.of.quote('key')} "
             f"WHERE h.id > :mark AND h.target = '{DONE}' AND h.id > COALESCE(l.id, 0)"
         )
 
@@ -208,7 +208,9 @@ class Exports:
         """Return the statement that deletes tasks that staging has, and returns them; and its values."""
         those, values = self.those(numbers, keys)
         table = self.of.table_in_schema
-        return Statement(f"DELETE FROM {table} WHERE {self.of.told_first}{those} RETURNING {self.of.columns}"), values
+        return Statement(
+            f"DELETE FROM {table} WHERE {self.of.sets_context_first}{those} RETURNING {self.of.columns}"
+        ), values
 
     def left(self, numbers: Iterable[int]) -> str:
         """Return SQL that removes exported tasks from LEAVING."""
@@ -264,7 +266,7 @@ class Exports:
             f"FROM {self.table} WHERE {self.of_run(numbers)} RETURNING {self.of.columns}"
         )
 
-    def strike(self, numbers: Iterable[int]) -> str:
+    def remove(self, numbers: Iterable[int]) -> str:
         return f"DELETE FROM {self.table} WHERE {self.of_run(numbers)}"
 
     # extracts
@@ -287,7 +289,7 @@ class Exports:
             runs = ", ".join(map(self.of.literal, without))
             which = f"{RUN} NOT LIKE '{loading}%'{f' AND {RUN} NOT IN ({runs})' * bool(runs)}"
             found += f" UNION ALL SELECT {kept}, {RUN}, {DONE_AT} FROM {self.table} WHERE {which}"
-        return replace(tasks, relation=f"({found}) AS told", columns=(*tasks.columns, SINCE), ranged="")
+        return replace(tasks, relation=f"({found}) AS stored_key", columns=(*tasks.columns, SINCE), ranged="")
 
     def extract_generation(self, tasks: Extract, name: str) -> Extract:
         whose = f"name = {self.of.literal(name)}"

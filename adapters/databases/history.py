@@ -15,7 +15,7 @@ from xq.core.ports import HISTORY, Kind
 class History(Terms):
     """A row of the history is a transition of one task, in the order of the commits."""
 
-    told: ClassVar[Mapping[str, Kind]] = HISTORY  # its columns
+    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history
 
     @property
     def has_history(self) -> bool:
@@ -33,7 +33,7 @@ class History(Terms):
         `what` maps columns of the history to SQL; `task` is the alias of the task's row.
         """
         known = {
-            "key": self.told_key([f"{task}.{key}" for key in self.keys]),
+            "key": self.key_in_history([f"{task}.{key}" for key in self.keys]),
             "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
             "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
         }
@@ -71,7 +71,7 @@ class History(Terms):
     def history(self, of: Iterable[str]) -> str:
         """Return a query of the history, with the time in each state. `of` names its conditions: key, since, until."""
         conditions = {
-            "key": f"{self.quote('key')} = {self.told_key([f':k{i}' for i in range(len(self.keys))])}",
+            "key": f"{self.quote('key')} = {self.key_in_history([f':k{i}' for i in range(len(self.keys))])}",
             "since": "at_us >= :since",
             "until": "at_us < :until",
         }
@@ -79,11 +79,11 @@ class History(Terms):
         if self.history_kept < math.inf:
             asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
-        columns = ", ".join(map(self.quote, self.told))
+        columns = ", ".join(map(self.quote, self.history_columns))
         # The conditions of time are outside: the previous transition of a task may be older.
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{whose}) AS told"
+            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{whose}) AS noted"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 

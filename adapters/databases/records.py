@@ -40,7 +40,7 @@ class Records(Terms):
 
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
-    session_struck = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
+    deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
 
     @property
     def set_setting(self) -> str:
@@ -56,7 +56,7 @@ class Records(Terms):
         return f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) VALUES {rows}{self.on_conflict('uuid, queue')}"
 
     @property
-    def session_goes_on(self) -> str:
+    def rejoin_session(self) -> str:
         """Returns SQL that extends a session to `:lease` seconds from now (NULL: for ever), unless it has expired."""
         return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {goes_on(self.now)}"
 
@@ -65,7 +65,7 @@ class Records(Terms):
         return session_there(self.now)
 
     @property
-    def session_went_on(self) -> str:
+    def session_rejoined(self) -> str:
         """Returns a query that finds the session `:uuid` as last committed, not as of the transaction's snapshot."""
         return f"{session_there(self.now)}{self.lock}"
 
@@ -75,7 +75,7 @@ class Records(Terms):
         return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends <= {self.now}{self.lock}"
 
     @property
-    def session_postponed(self) -> str:
+    def expire_session_later(self) -> str:
         """Returns SQL that lets a session expire after session_ttr, if that is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
         return (

@@ -24,7 +24,7 @@ class Scans(ABC):
 
     reading: ClassVar[type[Reader]]
     has_snapshots: ClassVar[bool] = False
-    told_key: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
+    key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
     order: ClassVar[tuple[str, ...]] = ("id",)  # of the history
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
@@ -66,23 +66,23 @@ class Scans(ABC):
         dialect = self.dialect
         states = [state for state in "RTW" if state in dialect.machine.states]
         what = {"tube": dialect.roles.get("tube", NONE), "state": dialect.letter(dialect.roles["status"])}
-        return self._told(make, states, what)
+        return self._of_history(make, states, what)
 
     def _buried(self, make: Callable[..., Extract]) -> Extract:
         if BURIED not in self.dialect.machine.states:
             raise FeatureOff("only a queue with the feature 'buried' has buried tasks", feature="buried")
-        return self._told(make, [BURIED], {"error": self.dialect.roles.get("error", NONE)})
+        return self._of_history(make, [BURIED], {"error": self.dialect.roles.get("error", NONE)})
 
-    def _told(self, make: Callable[..., Extract], states: Sequence[str], what: Mapping[str, str]) -> Extract:
+    def _of_history(self, make: Callable[..., Extract], states: Sequence[str], what: Mapping[str, str]) -> Extract:
         """Return an extract of text columns of the tasks in some states, with the key as in the history."""
         dialect = self.dialect
-        key = self.told_key.format(dialect.told_key(dialect.keys))
+        key = self.key_in_history.format(dialect.key_in_history(dialect.keys))
         columns = tuple(Column(name, "STRING", sql, "STRING") for name, sql in {"key": key, **what}.items())
         return make(relation=dialect.table_in_schema, rows=dialect.in_states(states), columns=columns)
 
     def _history(self, make: Callable[..., Extract]) -> Extract:
         table = self.dialect.side("history")
-        types = {name: FRAMED[kind].spark for name, kind in self.dialect.told.items()}
+        types = {name: FRAMED[kind].spark for name, kind in self.dialect.history_columns.items()}
         quoted = {name: self.dialect.quote(name) for name in types}
         columns = [
             Column(name, kind, quoted[name], kind, self._exact_text(quoted[name]) if kind == "STRING" else sql)

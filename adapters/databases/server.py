@@ -39,18 +39,18 @@ class Server(Dialect):
 
     @property
     @abstractmethod
-    def telling(self) -> str:
-        """Returns a true SQL condition that passes `:told` to the triggers of the statement."""
+    def sets_context(self) -> str:
+        """Returns a true SQL condition that passes `:context` to the triggers of the statement."""
 
     @property
-    def told_first(self) -> str:
-        return f"{self.telling} AND "
+    def sets_context_first(self) -> str:
+        return f"{self.sets_context} AND "
 
     def entered(self, state: str) -> str:
         word = super().entered(state)
         # The history needs the event, and so do the waiters for the end of a task.
-        told = self.has_history or state not in self.machine.pending
-        return f"CASE WHEN {self.telling} THEN {word} END" if told else word
+        has_effect = self.has_history or state not in self.machine.pending
+        return f"CASE WHEN {self.sets_context} THEN {word} END" if has_effect else word
 
     # putting
 
@@ -62,15 +62,15 @@ class Server(Dialect):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.run_alone(statement, width)
-        told = PART.join([event or "write", self.source_name, ""])
-        untimed = told + PART
+        context = PART.join([event or "write", self.source_name, ""])
+        untimed = context + PART
 
-        def telling(connection: Connection, values: dict[str, Any]) -> list[Row]:
+        def in_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
             now = values["now"]
-            values["told"] = untimed if now is None else f"{told}{float(now)!r}{PART}"
+            values["context"] = untimed if now is None else f"{context}{float(now)!r}{PART}"
             return run(connection, values)
 
-        return self._admitted(telling, statement) if statement.admitted else telling
+        return self._admitted(in_context, statement) if statement.admitted else in_context
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         """Return a function that runs a statement whose values have the event context."""
@@ -92,17 +92,17 @@ class Server(Dialect):
         return admitting
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        values = {**values, "told": self._told(event, values)}
+        values = {**values, "context": self._context(event, values)}
         return super().change(store, statement, values)
 
-    def _told(self, event: str, values: Values) -> str:
+    def _context(self, event: str, values: Values) -> str:
         """Return the event context: event, queue, and the time of a test's clock. The statement adds its own time."""
         now = values.get("now")
         return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
 
     @property
-    def told_once(self) -> str:  # type: ignore[override]
-        return f"(SELECT {self.telling})"
+    def sets_context_once(self) -> str:  # type: ignore[override]
+        return f"(SELECT {self.sets_context})"
 
     # keys
 
@@ -222,7 +222,7 @@ class Server(Dialect):
     def note(self, version: str, source: str, target: str, rows: str = "") -> str:
         """Return SQL that writes a transition to the history, of a version of a row or of each of `rows`."""
         owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "event_name", "owner": owner}
         return f"{self.noted(self.side('history'), version, what, rows)};"
 
     def owner_of(self, version: str) -> str:
@@ -261,7 +261,7 @@ class Server(Dialect):
         body = list(map(self.count_row, self.numbers_of_change()))
         if self.has_history:
             # A statement of xq that writes a status is a transition, even if the status stays the same.
-            stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR told <> 'write')", self.note("NEW", old, new))
+            stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR event_name <> 'write')", self.note("NEW", old, new))
             gone = self.if_(was, self.note("OLD", old, absent))
             come = self.if_(is_, self.note("NEW", absent, new))
             body.append(f"IF ({moved}) THEN {gone} {come} ELSE {stayed} END IF;")

@@ -95,7 +95,7 @@ class SessionConnection(LivenessLocks):
         self._silenced = False  # whether notifications are switched off
         self._expected_at = 0.0  # the monotonic time at which a waiter was last reported
         self._asked_at = 0.0  # the monotonic time of the last `expect` at the server
-        self.on_told: Callable[[], None] = lambda: None  # called when a notification arrives with a result
+        self.on_notification: Callable[[], None] = lambda: None  # called when a notification arrives with a result
         self._renewed = time.monotonic()
         self._lapsed: set[str] = set()  # the sessions that expired before they were renewed
         self.skew = 0.0
@@ -159,7 +159,7 @@ class SessionConnection(LivenessLocks):
                         self._run(self._sql.lock, lock=self._process)
                         for sql in (self._sql.forget, *self._sql.listen) if self._sql.listen else ():
                             self._run(sql, process=self._process)
-                        self._connector.driver.on_told(connection, lambda: self.on_told())
+                        self._connector.driver.on_notification(connection, lambda: self.on_notification())
                     self._expects = self._silenced = False
                 except BaseException:
                     self._connection = None
@@ -206,10 +206,10 @@ class SessionConnection(LivenessLocks):
                 return False
             self.open()
             self._asked_at = now
-            told = self._expects and not self._silenced
+            notified = self._expects and not self._silenced
             self._silenced = not self._run(self._sql.expect, process=self._process, waits=waiting)
             self._expects = waiting
-            return waiting and not self._silenced and not told
+            return waiting and not self._silenced and not notified
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
@@ -220,7 +220,7 @@ class SessionConnection(LivenessLocks):
             if not self.is_open:
                 return True
             with self._connector.errors():
-                return self._connector.driver.hear(self._connection) or not self.is_open
+                return self._connector.driver.receive(self._connection) or not self.is_open
 
     def close(self) -> None:
         if self not in self._inherited:
@@ -244,8 +244,8 @@ class SessionConnection(LivenessLocks):
             self._connector.driver.close_if_unfinished(connection, error)
             raise
         # Notifications that came with the result are already read, so the socket does not become readable for them.
-        if self._connector.driver.hear(connection):
-            self.on_told()
+        if self._connector.driver.receive(connection):
+            self.on_notification()
         return rows
 
     # liveness locks
@@ -407,7 +407,7 @@ class ServerNotifier:
         self._polled = False
         self._notified = False  # whether the server has notified since the last `has_changed`
         self._lost = False
-        session.on_told = self._tell
+        session.on_notification = self._tell
 
     def _tell(self) -> None:
         self._notified = True

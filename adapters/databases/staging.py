@@ -140,7 +140,7 @@ class Staging:
         values |= {name: f"NULLIF(s.{self.option(name)}, {of.never})" for name in self.options}
         written |= {column: filled(value, **values) for column, value in of.of_roles(change).items()}
         written[of.roles["status"]] = of.literal(of.words[change.target])
-        rows = " AND ".join(filter(None, [self._rows(shape, alone), of.told_once, free]))
+        rows = " AND ".join(filter(None, [self._rows(shape, alone), of.sets_context_once, free]))
         return Statement(
             f"INSERT INTO {of.object(of.source.name)} ({', '.join(written)}) "
             f"SELECT {', '.join(written.values())} FROM {rows} ORDER BY s.xq_n"

@@ -76,7 +76,7 @@ class Terms(ABC):
         """Return `now` as a whole number of microseconds."""
 
     @abstractmethod
-    def told_key(self, parts: Sequence[str]) -> str:
+    def key_in_history(self, parts: Sequence[str]) -> str:
         """Return SQL of a key as the history stores it, from the stored parts."""
 
     # words

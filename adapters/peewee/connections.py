@@ -93,7 +93,7 @@ class _Transaction(_Watched, pw._transaction):
             if not self._driver.is_broken(connection):
                 raise
         if self._driver.in_transaction(connection):
-            self._driver.hear(connection)  # detects that it is lost; else it would still count as in the transaction
+            self._driver.receive(connection)  # detects that it is lost; else it would still count as in the transaction
         self.db._clear_commit_callbacks()
 
 

@@ -598,11 +598,11 @@ INSERT INTO "visit_xq_count" (tube, source, target, n)
     SET n = n + :count;
 
 -- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history") AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history") AS noted
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history" WHERE "key" = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history" WHERE "key" = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS noted
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 

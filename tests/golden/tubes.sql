@@ -797,12 +797,12 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     SET n = n + :count;
 
 -- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history") AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history") AS noted
     WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 

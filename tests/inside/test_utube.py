@@ -20,7 +20,9 @@ def test_a_group_stays_dirty_until_a_refresh_that_begins_after_it_became_dirty(m
     utubes, store = Task.xq._database.open().dialect.groups, Task.xq.adapter.store
 
     def dirty() -> list[DirtyGroup]:
-        return [DirtyGroup(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]
+        return [
+            DirtyGroup(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_dirty_groups")
+        ]
 
     Task.xq.kill(put(Task, "a0")[0])
     read = dirty()
@@ -38,7 +40,7 @@ def test_on_postgresql_an_update_of_many_rows_writes_each_head_and_each_dirty_gr
         Task = Maker(db, None)({"utube": 1_000}, roles=("utube", "owner"))
         Task.xq.put_many([{"name": str(i), "utube": "ab"[i % 2]} for i in range(n)])
         all_heard(Task)
-        tables = "WHERE relname IN ('task_xq_utube_1000', 'task_xq_utube_news')"
+        tables = "WHERE relname IN ('task_xq_utube_1000', 'task_xq_dirty_groups')"
         writes = f"SELECT SUM(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables {tables}"
         for change in ("status = 'T'", "utube = 'c'", "status = 'R'"):
             with db.atomic():

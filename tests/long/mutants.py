@@ -442,7 +442,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/dirty_groups.py",
         "if len(of_one) >= PILE and",
         "if len(of_one) >= PILE**3 and",
-        (f"{CORE}/test_utube.py::test_news_that_nobody_can_hear_yet_do_not_pile_up",),
+        (f"{CORE}/test_utube.py::test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up",),
     ),
     Mutant(
         "of MariaDB a call does not lock the task of a key",

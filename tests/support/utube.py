@@ -40,5 +40,5 @@ def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
 def all_heard(Task: Any) -> None:
     """Wait until takes can find all that is ready."""
     if not isinstance(Task._meta.database, pw.SqliteDatabase):
-        news = "SELECT COUNT(*) FROM task_xq_utube_news"
+        news = "SELECT COUNT(*) FROM task_xq_dirty_groups"
         eventually(lambda: Task.xq.sweep() == 0 == Task._meta.database.execute_sql(news).fetchone()[0])

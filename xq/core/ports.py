@@ -232,7 +232,7 @@ class Driver(Protocol):
     def classify(self, error: BaseException) -> ErrorKind:
         """Return the kind of an error that this driver, or any other program, raised. Never LOST."""
 
-    def hear(self, connection: Any) -> bool:
+    def receive(self, connection: Any) -> bool:
         """Return whether the server has sent a notification since the last call; notices when the connection is lost.
 
         No other thread may use the connection meanwhile.
@@ -248,7 +248,7 @@ class ServerDriver(Driver, Protocol):
     def fileno(self, connection: Any) -> int:
         """Return the file descriptor of the connection's socket; negative if it is closed."""
 
-    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+    def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
         """Call `call` when a notification arrives while the connection runs a statement."""
 
 

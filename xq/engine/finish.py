@@ -333,7 +333,7 @@ class Finish(Generic[T]):
         errors = self._one_for_each("error", error, len(updates))
         for each in errors:
             if not isinstance(each, (str, NoneType)):
-                raise BadType(f"an error is told by text, not by {shown(each)}")
+                raise BadType(f"an error is text, not {shown(each)}")
         return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
 
     def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:

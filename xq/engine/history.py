@@ -31,7 +31,7 @@ class History:
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
             dialect = self.database.bind().dialect
-            table, columns = dialect.name("history"), dialect.told
+            table, columns = dialect.name("history"), dialect.history_columns
         name = (table, *columns)
         if name not in self._readers:
             self._readers[name] = store.reader(f"{store.name}History", table, columns)
@@ -52,5 +52,7 @@ class History:
         moments = {"since": since, "until": until}
         values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
         asked = tuple(name for name, value in {"key": key, **moments}.items() if value is not None)
-        rows = self.database.execute(self.database.dialect.history(asked), values)
-        return [instance(dict(zip([*self.database.dialect.told, "dur_us"], row, strict=True))) for row in rows]
+        dialect = self.database.dialect
+        names = [*dialect.history_columns, "dur_us"]
+        rows = self.database.execute(dialect.history(asked), values)
+        return [instance(dict(zip(names, row, strict=True))) for row in rows]

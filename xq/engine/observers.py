@@ -60,7 +60,7 @@ class Observers(Generic[T]):
         self._counting = threading.Lock()
         self.count()
 
-    def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+    def notify(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Notify the observers of a change by a statement once it is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
@@ -73,7 +73,7 @@ class Observers(Generic[T]):
             try:
                 listener.changed(source, target, rows)
             except Exception as error:  # the change is committed, and a lost notification costs only time
-                self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
+                self._log.debug("the waiters were not notified of %s-%s: %s", source, target, error)
 
     def once_committed(self, dialect: Dialect, call: Callable[[], None]) -> None:
         """Call `call` when the last write is committed, or at once outside a transaction; not if it is rolled back.

@@ -86,8 +86,8 @@ def plan(
 
 def _call(event: str, given: Any, fields: Sequence[str], n: str) -> str:
     brings = "" if event == "put" else "update="
-    told = [n, *(f"{option}=" for option in given), *([f"{brings}{{{', '.join(fields)}}}"] if fields else [])]
-    return f"{event}({', '.join(filter(None, told))})"
+    described = [n, *(f"{option}=" for option in given), *([f"{brings}{{{', '.join(fields)}}}"] if fields else [])]
+    return f"{event}({', '.join(filter(None, described))})"
 
 
 def _put(
@@ -110,9 +110,9 @@ def _move(
     which = Selector("first" if n == 1 else "oldest", row.source) if picks else Selector("key", row.source, fence)
     step = steps.move(binding, row.event, which, row, given, names)
     several = sum(bool(getattr(step.statement, part)) for part in PARTS) > 1
-    told = ", of this token alone" if fence else ""
+    described = ", of this token alone" if fence else ""
     together = "; one transaction, or a savepoint in the application's" if several else ""
-    yield f"{row.source} to {row.target}{told}{together}", _sql(step.statement)
+    yield f"{row.source} to {row.target}{described}{together}", _sql(step.statement)
     if steps.counts_apart(row.event, row):
         yield "count the event, in the same transaction", ""
 

@@ -104,10 +104,14 @@ def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str])
 
 def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
     """Return what to add to the initial tasks, by (tube, state), to make the counters equal to the table."""
-    told: dict[tuple[str, str], int] = {}
+    counted: dict[tuple[str, str], int] = {}
     for tube, source, target, n in counters:
-        told[tube, target] = told.get((tube, target), 0) + n
-        told[tube, source] = told.get((tube, source), 0) - n
+        counted[tube, target] = counted.get((tube, target), 0) + n
+        counted[tube, source] = counted.get((tube, source), 0) - n
     outside = (ABSENT, ELSEWHERE, "")
-    names = {name for name in {*told, *actual} if name[1] not in outside}
-    return {name: actual.get(name, 0) - told.get(name, 0) for name in names if actual.get(name, 0) != told.get(name, 0)}
+    names = {name for name in {*counted, *actual} if name[1] not in outside}
+    return {
+        name: actual.get(name, 0) - counted.get(name, 0)
+        for name in names
+        if actual.get(name, 0) != counted.get(name, 0)
+    }

@@ -118,7 +118,7 @@ class Batches:
         look: tuple[object, ...],
     ) -> Moved:
         moved, refused, n = 0, 0, BATCH
-        tried, stuck, told = set[Parts](), set[Any](), self._stuck.get(look, set())
+        tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.listing(which)
         while True:
             listed = [tuple(parts) for parts in self.database.execute(listing, {**values, "n": n})]
@@ -135,7 +135,7 @@ class Batches:
                     if not self.is_refused(error):
                         raise
                     key = self.tasks.app_key(parts)
-                    level = logging.DEBUG if key in told else logging.WARNING  # each sweep retries it
+                    level = logging.DEBUG if key in logged else logging.WARNING  # each sweep retries it
                     self.log.log(level, "%s cannot move task %r: %s", event, key, error)
                     stuck.add(key)
                     refused += 1
@@ -143,7 +143,7 @@ class Batches:
                 break
             n = 2 * n  # look behind the rejected tasks
         # If all tasks were listed, forget the rejected ones that were not among them.
-        self._stuck[look] = stuck if len(listed) < n else stuck | told
+        self._stuck[look] = stuck if len(listed) < n else stuck | logged
         return Moved(moved, refused)
 
 

@@ -305,7 +305,7 @@ class Database:
         for row in () if step.source else rows:
             sources.setdefault(dialect.state(row) or "", []).append(row)
         for source, found in sources.items():
-            self.observers.hear(dialect, step.event, source, step.target, found)
+            self.observers.notify(dialect, step.event, source, step.target, found)
 
     def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
         """Return the named values that every statement may use: the time, and the options of a call in seconds."""

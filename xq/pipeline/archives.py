@@ -403,7 +403,7 @@ class Archives:
         self.check_alone()
         outbox, values = self._outbox, {"run": run}
         self._moved(outbox.put_back(columns, numbers), values, BACK, len(numbers))
-        self.database.execute(outbox.strike(numbers), values)
+        self.database.execute(outbox.remove(numbers), values)
         return len(numbers)
 
 

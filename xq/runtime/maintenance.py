@@ -237,7 +237,7 @@ class QueueMaintenance:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
-        return self._whole(dialect.session_goes_on, dialect.session_went_on, uuid=uuid, lease=lease)
+        return self._whole(dialect.rejoin_session, dialect.session_rejoined, uuid=uuid, lease=lease)
 
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended."""
@@ -248,7 +248,7 @@ class QueueMaintenance:
 
     def expire_later(self, uuid: str) -> bool:
         """Let a session expire after session_ttr seconds. Return False if it must end at once."""
-        return self._whole(self.database.dialect.session_postponed, self.database.dialect.session_ends, uuid=uuid)
+        return self._whole(self.database.dialect.expire_session_later, self.database.dialect.session_ends, uuid=uuid)
 
     def has_expired(self, uuid: str) -> bool:
         """Return whether a session has expired. Lock it: no process can rejoin it before the commit."""
@@ -278,7 +278,7 @@ class QueueMaintenance:
 
     def deregister(self, uuid: str) -> None:
         """Delete a session from the database. It cannot be joined any more."""
-        self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
+        self._run(self.database.dialect.deregister_session, uuid=uuid, queue="")
 
     def give_back(self, uuid: str, event: str) -> None:
         """Release the tasks of a session, recorded as `event`, and deregister it from this queue."""
@@ -292,7 +292,7 @@ class QueueMaintenance:
             if event == "died":
                 self.forget_waits(uuid)
             dialect = self.database.dialect
-            self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
+            self._run(dialect.deregister_session, uuid=uuid, queue=dialect.source_name)
 
         reaped = self.machine.settings.reaped
         try:

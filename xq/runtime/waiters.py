@@ -174,7 +174,9 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
-        self.listen: Callable[[], bool] = lambda: False  # starts a thread that calls `heard`; False if none can run
+        self.listen: Callable[[], bool] = lambda: (
+            False
+        )  # starts a thread that calls `committed_elsewhere`; False if none can run
         self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
         self.forget()
 

@@ -250,11 +250,11 @@ class Workers(Generic[T]):
         if role is None:
             return moves.one("bury", task, {})
         most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
-        told = storable(why, most)
-        if trace and len(told) + 1 < most:
-            told = f"{told}\n{storable(trace, most - len(told) - 1)}"
+        text = storable(why, most)
+        if trace and len(text) + 1 < most:
+            text = f"{text}\n{storable(trace, most - len(text) - 1)}"
         try:
-            return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
+            return moves.one("bury", task, {}, {role.name: text}, sets_error=True)
         except Exception as refused:  # for example characters that the column cannot hold, or a unique index
             if isinstance(refused, LOST) or self._store.may_pass(refused):
                 raise
@@ -312,7 +312,7 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return "(it cannot be told)"
+        return "(it cannot be shown)"
 
 
 def _line(error: BaseException) -> str:

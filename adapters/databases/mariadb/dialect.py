@@ -63,7 +63,7 @@ class Mariadb(MariadbObjects):
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
     absent_rows = " FROM DUAL"
     afresh = MariadbObjects.lock
-    telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
+    sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
 
@@ -171,10 +171,10 @@ class Mariadb(MariadbObjects):
     def by_index(self, name: str) -> str:
         return f" FORCE INDEX ({self.quote(name)})"
 
-    def told_key(self, parts: Sequence[str]) -> str:
-        told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+    def key_in_history(self, parts: Sequence[str]) -> str:
+        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         # In the collation of the history's column: that of the connection may not be comparable with it.
-        return self.exact(told[0] if len(told) == 1 else f"JSON_ARRAY({', '.join(told)})")
+        return self.exact(stored[0] if len(stored) == 1 else f"JSON_ARRAY({', '.join(stored)})")
 
     # which rows
 
@@ -241,11 +241,11 @@ class Mariadb(MariadbObjects):
     def delete(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":
-            deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.telling}"
+            deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.sets_context}"
             return Statement(deleted, names=names)
         return Statement(
             # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
-            f"DELETE FROM {table} WHERE :chosen AND {self.telling} ORDER BY {', '.join(self.keys)} LIMIT :many",
+            f"DELETE FROM {table} WHERE :chosen AND {self.sets_context} ORDER BY {', '.join(self.keys)} LIMIT :many",
             names=names,
             **self._locks(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
         )
@@ -391,7 +391,7 @@ class Mariadb(MariadbObjects):
         return super().loading(table.replace("%", "%%"), [column.replace("%", "%%") for column in columns])
 
 
-def _told(field: Field, part: str) -> str:
+def _in_history(field: Field, part: str) -> str:
     """Return, as SQL, a stored part of a key as the application writes it."""
     if field.type.upper() in BYTES:
         return f"HEX({part})"

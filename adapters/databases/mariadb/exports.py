@@ -24,13 +24,14 @@ class MariadbExports(Exports):
 
     @property
     def keyed(self) -> str:  # type: ignore[override]
-        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(LONGEST + 1)}, INDEX (told)){self.of.engine}"
+        key = f"stored_key {self.of.varying(LONGEST + 1)}"
+        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, {key}, INDEX (stored_key)){self.of.engine}"
 
     # The history stores no more characters of a key than this, so it cannot name a longer one.
-    stays = f" AND CHAR_LENGTH(l.told) <= {LONGEST}"
+    stays = f" AND CHAR_LENGTH(l.stored_key) <= {LONGEST}"
 
-    def as_text(self, told: str) -> str:
-        return f"LEFT({told}, {LONGEST + 1})"
+    def as_text(self, stored_key: str) -> str:
+        return f"LEFT({stored_key}, {LONGEST + 1})"
 
     @property
     def types(self) -> str:  # type: ignore[override]
@@ -79,6 +80,6 @@ class MariadbExports(Exports):
     def take_out(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[Statement, Mapping[str, Any]]:
         those, values = self.those(numbers, keys)
         return Statement(
-            f"DELETE FROM {self.of.table_in_schema} WHERE {those} AND {self.of.telling} "  # type: ignore[attr-defined]
+            f"DELETE FROM {self.of.table_in_schema} WHERE {those} AND {self.of.sets_context} "  # type: ignore[attr-defined]
             f"RETURNING {self.of.columns}"
         ), values

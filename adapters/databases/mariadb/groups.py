@@ -68,8 +68,8 @@ class MariadbGroups(ServerGroups):
 
     def on_change(self, change: GroupChange) -> list[tuple[str, str]]:
         """Return (condition, SQL) of what a trigger does for a row."""
-        counts, tells = (f"({change.when}) AND {so}" for so in (f"{change.taken} <> 0", self.tells(change.taken)))
-        return [(counts, self.count(change.utube, change.taken)), (tells, self.mark(change.utube))]
+        counts, dirties = (f"({change.when}) AND {so}" for so in (f"{change.taken} <> 0", self.dirties(change.taken)))
+        return [(counts, self.count(change.utube, change.taken)), (dirties, self.mark(change.utube))]
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
@@ -94,8 +94,8 @@ class MariadbGroups(ServerGroups):
                 "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
             )
             known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-            told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-            self.of.change(store, Statement(told), values)
+            placed = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+            self.of.change(store, Statement(placed), values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
@@ -130,7 +130,7 @@ class MariadbGroups(ServerGroups):
 
     def disowned(self, ids: Sequence[int]) -> str:
         rows = self._joined(self.dirty_groups, "id", ids)
-        return f"{AT_ONCE}UPDATE {rows} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
+        return f"{AT_ONCE}UPDATE {rows} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:

@@ -24,8 +24,8 @@ LONG = 255  # characters, beyond which an index of several columns cannot be sur
 
 def part(n: int | str) -> str:
     """Return SQL of a part of the event context."""
-    told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
-    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
+    context = "CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({context}, '{PART}', {n}), '{PART}', -1)"
 
 
 class MariadbObjects(Server):
@@ -220,7 +220,7 @@ class MariadbObjects(Server):
                 f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}))"
                 f"{self.engine} AS SELECT {mine} {nobody}"
             )
-            tables[DIRTY] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, teller BIGINT){self.engine}"
+            tables[DIRTY] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, writer BIGINT){self.engine}"
         more = {utubes.suffix: [utubes.opened]} if utubes else {}
         return [self.side_table(suffix, body, *more.get(suffix, ())) for suffix, body in tables.items()]
 
@@ -295,7 +295,7 @@ class MariadbObjects(Server):
         if self.has_history:
             at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
             declared = (
-                f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
+                f"DECLARE event_name {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
                 f"DECLARE holder {self.varying(64)}; "
             )

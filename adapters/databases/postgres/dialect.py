@@ -56,14 +56,14 @@ class Postgres(Server):
     scans_kind = PostgresScans
     groups: PostgresGroups | None
     longest_name = 63
-    telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
+    sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(INTEGERS, "bigint"),
         "text": "text",
         "uuid": "uuid",
     }
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
-    told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
+    history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
     first_schema = "current_schema()"
@@ -142,11 +142,11 @@ class Postgres(Server):
         kind = self.list_kinds[self.source.key[0].kind]
         return f"SELECT CAST(listed AS {kind}) FROM json_array_elements_text(CAST(:keys AS json)) AS listed"
 
-    def told_key(self, parts: Sequence[str]) -> str:
+    def key_in_history(self, parts: Sequence[str]) -> str:
         if len(parts) == 1:
-            return _told(self.source.key[0], parts[0])
-        told = [_told(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
-        return f"CAST(json_build_array({', '.join(told)}) AS text)"
+            return _in_history(self.source.key[0], parts[0])
+        stored = [_in_history(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
+        return f"CAST(json_build_array({', '.join(stored)}) AS text)"
 
     # which rows
 
@@ -389,7 +389,7 @@ class Postgres(Server):
             if suffix == DIRTY:
                 more.append(
                     f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-                    "ADD COLUMN IF NOT EXISTS teller xid8"
+                    "ADD COLUMN IF NOT EXISTS writer xid8"
                 )
             if suffix in ("count", DIRTY):  # their rows are replaced all the time
                 more.append(f"ALTER TABLE {table} SET ({BUSY})")
@@ -431,7 +431,7 @@ class Postgres(Server):
         return f"CASE WHEN {self.ours} THEN {part(1)} ELSE 'write' END"
 
 
-def _told(field: Field, part: str, alone: bool = True) -> str:
+def _in_history(field: Field, part: str, alone: bool = True) -> str:
     """Return, as SQL, a part of a key as the history stores it."""
     if field.kind in (*INTEGERS, "decimal") and not alone:
         return part

@@ -29,6 +29,6 @@ class PostgresExports(Exports):
     def analyzed(self) -> list[str]:
         return [
             f"CREATE UNIQUE INDEX xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX xq_leaving_told ON {LEAVING} (told)",
+            f"CREATE INDEX xq_leaving_key ON {LEAVING} (stored_key)",
             f"ANALYZE {LEAVING}",
         ]

@@ -45,8 +45,8 @@ class PostgresGroups(ServerGroups):
         )
         rows = f"SELECT utube, SUM(taken) AS taken FROM ({' UNION ALL '.join(each)}) AS xq_e GROUP BY 1"
         counted = self.count("utube", "taken", "FROM xq_c WHERE taken <> 0")
-        told = self.mark("utube", f"FROM xq_c WHERE {self.tells('taken')}")
-        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {told};"
+        marked = self.mark("utube", f"FROM xq_c WHERE {self.dirties('taken')}")
+        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {marked};"
 
     def changed(self, version: str, other: str) -> str:
         """Return the rows of a transition table that are not in another, as far as groups are concerned.
@@ -108,7 +108,7 @@ class PostgresGroups(ServerGroups):
         Rows in `over` are only deleted; `utubes` may be open. Heads that were `placed` for it are deleted if empty.
         """
         kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
-        told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
+        rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
@@ -117,7 +117,7 @@ class PostgresGroups(ServerGroups):
             "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
             "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
-            "lost": f"SELECT utube FROM {told} WHERE id NOT IN (SELECT id FROM there)",
+            "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
             "looked": (
                 f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
@@ -129,13 +129,13 @@ class PostgresGroups(ServerGroups):
                 f"OR utube = ANY({self._listed('placed')}) AND {_is_in('locked')} AND NOT {_is_in('sure')} "
                 "AND k0 IS NULL) RETURNING 1"
             ),
-            "heard": (
+            "refreshed": (
                 f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
                 f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
             ),
         }
         parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
-        return f"WITH {parts} SELECT COUNT(*) FROM heard"
+        return f"WITH {parts} SELECT COUNT(*) FROM refreshed"
 
     def picked(self, columns: str, rows: Selector) -> str:
         """Return a query that locks the first tasks with their heads, and skips locked ones.

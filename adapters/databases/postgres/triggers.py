@@ -33,7 +33,7 @@ def unless_silenced(settings: str) -> str:
 
 def part(n: int | str) -> str:
     """Return SQL of a part of the event context."""
-    return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
+    return f"split_part(current_setting('xq.context', true), '{PART}', {n})"
 
 
 def dollars(text: str) -> str:
@@ -133,14 +133,14 @@ class Triggers:
         """Return the trigger after an update: for each row; for a partitioned table, for all rows of a statement.
 
         A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
-        rows hears nothing, and no more do those of statements that delete and insert.
+        rows does not see it, and neither do those of statements that delete and insert.
         """
         of = self.of
         watched = " OR ".join(
             [*(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched()), *self._timed()]
         )
         if of.has_history:  # a statement of xq that writes a status is a transition, even to the same status
-            watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
+            watched += " OR COALESCE(current_setting('xq.context', true), '') <> ''"
         body = [*of.row_changed(), of.if_(self._calls(), self.notify)]
         of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
         kind = of.table_in_schema
@@ -222,7 +222,7 @@ class Triggers:
         if of.has_history:
             given = f"{of.ours} AND {part(3)} <> ''"
             at = f"CASE WHEN {given} THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            variables += f"told text := {of.event}; at_us bigint := {at}; "
+            variables += f"event_name text := {of.event}; at_us bigint := {at}; "
         declared = f"DECLARE {variables}" if variables else ""
         text = dollars(f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END")
         made = of.literal(f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {text}")

@@ -15,7 +15,16 @@ from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import CLOCK, EVENT, OWNER, SENT, context_of, is_read, read, telling
+from xq.adapters.databases.sqlite.event_context import (
+    CLOCK,
+    EVENT,
+    OWNER,
+    SENT,
+    context_of,
+    is_read,
+    read,
+    with_context,
+)
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.scans import SqliteScans
@@ -129,18 +138,18 @@ class Sqlite(Dialect):
         # With outdated statistics the planner may expect most rows in one state, and read the whole table.
         return f" INDEXED BY {self.quote(name)}"
 
-    def told_key(self, parts: Sequence[str]) -> str:
-        told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
-        return told[0] if len(told) == 1 else f"json_array({', '.join(told)})"
+    def key_in_history(self, parts: Sequence[str]) -> str:
+        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         if statement.after:
             run: Run = self._taking(statement)
         else:
             run = self.query(statement.sql, statement.names, width)
-        told = telling(event, run, self.has_history) if event else run
+        in_context = with_context(event, run, self.has_history) if event else run
         # Within the transaction, whose beginning waits for other writers: the time that triggers read is after that.
-        return (lambda connection, values: connection.atomically(told, values)) if statement.after else told
+        return (lambda connection, values: connection.atomically(in_context, values)) if statement.after else in_context
 
     def _taking(self, statement: Statement) -> Run:
         """Return a function that runs a statement that takes tasks and writes their owners."""
@@ -178,7 +187,7 @@ class Sqlite(Dialect):
             changed = super(Sqlite, self).change(store, statement, values)
             return []
 
-        telling(event or EVENT, run, self.has_history)(store.ready(), {**values, "owner": None})
+        with_context(event or EVENT, run, self.has_history)(store.ready(), {**values, "owner": None})
         return changed
 
     def connected(self, store: Connections, connection: Connection) -> None:
@@ -390,7 +399,7 @@ class Sqlite(Dialect):
         return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')})"
 
 
-def _told(field: Field, part: str) -> str:
+def _in_history(field: Field, part: str) -> str:
     """Return, as SQL, a stored part of a key as the application writes it. JSON cannot hold bytes."""
     if field.kind in ("auto", "bigauto"):
         return part

@@ -74,10 +74,10 @@ def _number(store: Connections) -> Any:
     return number
 
 
-def telling(event: str, run: Run, has_history: bool) -> Run:
+def with_context(event: str, run: Run, has_history: bool) -> Run:
     """Return `run` with an event context: the event, and for a history also the token and the time."""
 
-    def told(connection: Connection, values: dict[str, Any]) -> list[Row]:
+    def run_with_event(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context = connection.context
         before = context[EVENT]  # an SQL function of the application may call xq while a statement runs
         context[EVENT] = event
@@ -86,7 +86,7 @@ def telling(event: str, run: Run, has_history: bool) -> Run:
         finally:
             context[EVENT] = before
 
-    def told_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
+    def run_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context, now = connection.context, values["now"]
         before = context[EVENT], context[OWNER], context[SENT], context[CLOCK]
         context[EVENT], context[OWNER] = event, values.get("owner")
@@ -96,4 +96,4 @@ def telling(event: str, run: Run, has_history: bool) -> Run:
         finally:
             context[EVENT], context[OWNER], context[SENT], context[CLOCK] = before
 
-    return told_for_history if has_history else told
+    return run_for_history if has_history else run_with_event

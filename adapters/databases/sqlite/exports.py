@@ -21,8 +21,8 @@ class SqliteExports(Exports):
     def close(self) -> str:  # type: ignore[override]
         return f"DELETE FROM {self.table} WHERE 1 = 0"
 
-    def as_text(self, told: str) -> str:
-        return f"CAST({told} AS TEXT)"
+    def as_text(self, stored_key: str) -> str:
+        return f"CAST({stored_key} AS TEXT)"
 
     def made(self) -> list[str]:
         table, index = self.of.quote(self.name), self.of.object(self.of.name(f"{SUFFIX}_key"))
@@ -31,7 +31,7 @@ class SqliteExports(Exports):
     def analyzed(self) -> list[str]:
         return [
             f"CREATE UNIQUE INDEX temp.xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX temp.xq_leaving_told ON {LEAVING} (told)",
+            f"CREATE INDEX temp.xq_leaving_key ON {LEAVING} (stored_key)",
         ]
 
     @property

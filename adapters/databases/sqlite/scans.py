@@ -72,7 +72,7 @@ class SqliteReader(Reader):
 
 class SqliteScans(Scans):
     reading = SqliteReader
-    told_key = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
+    key_in_history = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
 
     def of(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
         schema = self.dialect.source.schema

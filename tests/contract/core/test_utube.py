@@ -452,7 +452,7 @@ def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_server):
     assert is_exact(Task)
 
 
-def test_news_that_nobody_can_hear_yet_do_not_pile_up(make_server):
+def test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up(make_server):
     Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
     put(Task, "a0", "b0")
     all_heard(Task)
@@ -460,7 +460,7 @@ def test_news_that_nobody_can_hear_yet_do_not_pile_up(make_server):
     def many() -> int:
         put(Task, *["a1"] * 50)
         assert taken(Task, 2) == ["b0"]
-        ((n,),) = make_server.db.execute_sql("SELECT COUNT(*) FROM task_xq_utube_news").fetchall()
+        ((n,),) = make_server.db.execute_sql("SELECT COUNT(*) FROM task_xq_dirty_groups").fetchall()
         return int(n)
 
     with make_server.db.atomic():

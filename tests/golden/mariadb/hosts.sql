@@ -30,8 +30,8 @@ CREATE TABLE IF NOT EXISTS `visit_xq_utube_2` (utube CHAR(64) CHARACTER SET asci
 -- install: the table visit_xq_utube_2
 ALTER TABLE `visit_xq_utube_2` DROP INDEX IF EXISTS `open`, DROP COLUMN IF EXISTS open, ADD COLUMN open BOOLEAN GENERATED ALWAYS AS (taken < 2 AND k0 IS NOT NULL) STORED INVISIBLE, ADD INDEX `open` (open, priority, k0);
 
--- install: the table visit_xq_utube_news
-CREATE TABLE IF NOT EXISTS `visit_xq_utube_news` (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube CHAR(64) CHARACTER SET ascii, teller BIGINT) ENGINE = InnoDB;
+-- install: the table visit_xq_dirty_groups
+CREATE TABLE IF NOT EXISTS `visit_xq_dirty_groups` (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube CHAR(64) CHARACTER SET ascii, writer BIGINT) ENGINE = InnoDB;
 
 -- install: the index visit_xq_oldest_R
 CREATE INDEX IF NOT EXISTS `visit_xq_oldest_R`
@@ -57,7 +57,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_dirty_groups` (utube, writer)
         VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
@@ -69,7 +69,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1);
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -78,7 +78,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_dirty_groups` (utube, writer)
         VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
     IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
@@ -86,7 +86,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND NOT (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_dirty_groups` (utube, writer)
         VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
@@ -98,7 +98,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 'X', 1);
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -107,7 +107,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
         ON DUPLICATE KEY UPDATE taken = taken +
         VALUES(taken), priority = NULL, k0 = NULL;
     END IF;
-    IF (((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_utube_news` (utube, teller)
+    IF (((OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND TRUE) THEN INSERT INTO `visit_xq_dirty_groups` (utube, writer)
         VALUES (CONVERT(SHA2(CONVERT(OLD.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID());
     END IF;
 END;
@@ -130,7 +130,7 @@ INSERT INTO `visit_xq_utube_2` (utube, taken)
     VALUES(taken), priority = NULL, k0 = NULL;
 
 -- install, recount: the heads of utubes
-INSERT INTO `visit_xq_utube_news` (utube, teller)
+INSERT INTO `visit_xq_dirty_groups` (utube, writer)
     SELECT DISTINCT CONVERT(SHA2(CONVERT(`visit`.`host` USING utf8mb4), 256) USING ascii), CONNECTION_ID() FROM `visit`
     WHERE (`visit`.`host` IS NOT NULL AND COALESCE((`visit`.`status` IN ('R') AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R')), FALSE));
 
@@ -217,7 +217,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this session
@@ -225,7 +225,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: one, of this very take
@@ -233,7 +233,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this very take
@@ -241,7 +241,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X with update={'url': ...}: one
@@ -249,7 +249,7 @@ SELECT `visit`.`id`, :f1, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `vi
     WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T release R: one, of this session
@@ -390,7 +390,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T kill X: many
@@ -398,7 +398,7 @@ SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`r
     WHERE `visit`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ttr R: n that are due by runat
@@ -417,14 +417,14 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- kill in RT: n, whosesoever
 DELETE `visit` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE (`status` IN ('R', 'T') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RT: n, whosesoever, returned
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- before a kill in each of several states, of which events are counted
@@ -454,7 +454,7 @@ SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bi
     GROUP BY 1, 2;
 
 -- check: heads of utubes that are wrong
-SELECT (SELECT COUNT(*) FROM (SELECT CONVERT(SHA2(CONVERT(`visit`.`host` USING utf8mb4), 256) USING ascii) AS utube, SUM((CASE WHEN (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END)) AS taken FROM `visit` WHERE (`visit`.`host` IS NOT NULL AND COALESCE((`visit`.`status` IN ('R', 'T') AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN `visit_xq_utube_2` AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR NOT (BINARY xq_h.priority <=> BINARY (SELECT xq_first.`priority` FROM `visit` AS xq_first FORCE INDEX (`visit_xq_utube`) WHERE xq_first.`visit_xq_turn` = xq_t.utube AND (xq_first.`status` = 'R' AND CONVERT(xq_first.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_first.`priority`, xq_first.`id` LIMIT 1)) OR NOT (BINARY xq_h.k0 <=> BINARY (SELECT xq_first.`id` FROM `visit` AS xq_first FORCE INDEX (`visit_xq_utube`) WHERE xq_first.`visit_xq_turn` = xq_t.utube AND (xq_first.`status` = 'R' AND CONVERT(xq_first.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_first.`priority`, xq_first.`id` LIMIT 1))) AND xq_t.utube NOT IN (SELECT utube FROM `visit_xq_utube_news`))) + (SELECT COUNT(*) FROM (SELECT utube FROM `visit_xq_utube_2` AS xq_h WHERE TRUE AND xq_h.utube NOT IN (SELECT utube FROM `visit_xq_utube_news`) EXCEPT SELECT CONVERT(SHA2(CONVERT(`visit`.`host` USING utf8mb4), 256) USING ascii) FROM `visit` WHERE (`visit`.`host` IS NOT NULL AND COALESCE((`visit`.`status` IN ('R', 'T') AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AS xq_e);
+SELECT (SELECT COUNT(*) FROM (SELECT CONVERT(SHA2(CONVERT(`visit`.`host` USING utf8mb4), 256) USING ascii) AS utube, SUM((CASE WHEN (`visit`.`status` = 'T' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END)) AS taken FROM `visit` WHERE (`visit`.`host` IS NOT NULL AND COALESCE((`visit`.`status` IN ('R', 'T') AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN `visit_xq_utube_2` AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR NOT (BINARY xq_h.priority <=> BINARY (SELECT xq_first.`priority` FROM `visit` AS xq_first FORCE INDEX (`visit_xq_utube`) WHERE xq_first.`visit_xq_turn` = xq_t.utube AND (xq_first.`status` = 'R' AND CONVERT(xq_first.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_first.`priority`, xq_first.`id` LIMIT 1)) OR NOT (BINARY xq_h.k0 <=> BINARY (SELECT xq_first.`id` FROM `visit` AS xq_first FORCE INDEX (`visit_xq_utube`) WHERE xq_first.`visit_xq_turn` = xq_t.utube AND (xq_first.`status` = 'R' AND CONVERT(xq_first.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_first.`priority`, xq_first.`id` LIMIT 1))) AND xq_t.utube NOT IN (SELECT utube FROM `visit_xq_dirty_groups`))) + (SELECT COUNT(*) FROM (SELECT utube FROM `visit_xq_utube_2` AS xq_h WHERE TRUE AND xq_h.utube NOT IN (SELECT utube FROM `visit_xq_dirty_groups`) EXCEPT SELECT CONVERT(SHA2(CONVERT(`visit`.`host` USING utf8mb4), 256) USING ascii) FROM `visit` WHERE (`visit`.`host` IS NOT NULL AND COALESCE((`visit`.`status` IN ('R', 'T') AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AS xq_e);
 
 -- check, recount: the counters beside it, at one moment
 SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `visit_xq_count`
@@ -558,10 +558,10 @@ SELECT k0, session, since FROM `visit_xq_wait`
 
 -- a take that waits: is there anything
 SELECT 1 FROM DUAL
-    WHERE EXISTS (SELECT 1 FROM `visit_xq_utube_2` AS xq_h FORCE INDEX (open) STRAIGHT_JOIN `visit` FORCE INDEX (PRIMARY) ON xq_h.k0 = `visit`.`id` WHERE xq_h.open = 1 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_h.priority, xq_h.k0 LIMIT 1) OR EXISTS (SELECT 1 FROM `visit` FORCE INDEX (`visit_xq_utube`) WHERE `visit`.`visit_xq_turn` IS NULL AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY `visit`.`priority`, `visit`.`id` LIMIT 1) OR EXISTS (SELECT 0 FROM `visit_xq_utube_news` LIMIT 1);
+    WHERE EXISTS (SELECT 1 FROM `visit_xq_utube_2` AS xq_h FORCE INDEX (open) STRAIGHT_JOIN `visit` FORCE INDEX (PRIMARY) ON xq_h.k0 = `visit`.`id` WHERE xq_h.open = 1 AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY xq_h.priority, xq_h.k0 LIMIT 1) OR EXISTS (SELECT 1 FROM `visit` FORCE INDEX (`visit_xq_utube`) WHERE `visit`.`visit_xq_turn` IS NULL AND (`visit`.`status` = 'R' AND CONVERT(`visit`.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') ORDER BY `visit`.`priority`, `visit`.`id` LIMIT 1) OR EXISTS (SELECT 0 FROM `visit_xq_dirty_groups` LIMIT 1);
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `visit` FORCE INDEX (`visit_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT 0 FROM `visit_xq_utube_news` LIMIT 1) AS at) AS times;
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `visit` FORCE INDEX (`visit_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT 0 FROM `visit_xq_dirty_groups` LIMIT 1) AS at) AS times;
 
 -- what tasks there are, before another definition is installed
 SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `visit`

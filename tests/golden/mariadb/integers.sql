@@ -47,7 +47,7 @@ CREATE OR REPLACE TRIGGER `job_xq_update` AFTER UPDATE
         WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
     IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND (NOT COALESCE(NEW.`status` IN (0, 1), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -63,7 +63,7 @@ CREATE OR REPLACE TRIGGER `job_xq_delete` AFTER DELETE
         WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
     IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -132,7 +132,7 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this session
@@ -141,7 +141,7 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` IN (:listed) AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: one, of this very take
@@ -150,7 +150,7 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this very take
@@ -159,7 +159,7 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X with update={'name': ...}: one
@@ -168,7 +168,7 @@ SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMA
     WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T release R: one, of this session
@@ -274,7 +274,7 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T kill X: many
@@ -282,19 +282,19 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE IND
     WHERE `job`.`id` IN (:listed) AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- kill in RT: n, whosesoever
 DELETE `job` FROM `job` FORCE INDEX (PRIMARY)
-    WHERE `status` IN (0, 1) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE `status` IN (0, 1) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RT: n, whosesoever, returned
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `status` IN (0, 1) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- before a kill in each of several states, of which events are counted

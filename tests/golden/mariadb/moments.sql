@@ -47,9 +47,9 @@ CREATE INDEX IF NOT EXISTS `visit_xq_runat`
 -- install: the trigger visit_xq_insert
 CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
@@ -61,16 +61,16 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, event_name, holder);
     END IF;
 END;
 
 -- install: the trigger visit_xq_update
 CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
@@ -82,7 +82,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
+        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', event_name, holder);
     END IF;
     IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
         SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
@@ -90,9 +90,9 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, event_name, holder);
     END IF;
-    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write')) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
         SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number` LOCK IN SHARE MODE);
     ELSEIF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
         SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
@@ -100,14 +100,14 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, event_name, holder);
     END IF;
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`))) THEN DELETE FROM `visit_xq_owner`
         WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
     END IF;
@@ -116,9 +116,9 @@ END;
 -- install: the trigger visit_xq_delete
 CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
@@ -130,13 +130,13 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
+        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', event_name, holder);
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `visit_xq_owner`
         WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
     END IF;
@@ -157,42 +157,42 @@ INSERT INTO xq_queue (name, version, fingerprint)
 
 -- X put R: 1
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put R: 2
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put R with ttl: 1
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put R with ttl: 2
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, NULL, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put W with delay: 1
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put W with delay: 2
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + 300.0), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put W with delay, ttl: 1
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- X put W with delay, ttl: 2
 INSERT INTO `visit` (`host`, `number`, `note`, `status`, `runat`, `deadline`)
-    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
+    VALUES (:f0_0, :f1_0, :f2_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')), (:f0_1, :f1_1, :f2_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'), TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00'))
     RETURNING `host`, `number`, `note`, `status`, `runat`, `deadline`;
 
 -- R take T: the oldest
@@ -206,7 +206,7 @@ INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES(owner);
 -- and then
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
 -- and returned are
@@ -224,7 +224,7 @@ INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES(owner);
 -- and then
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
 -- and returned are
@@ -242,7 +242,7 @@ INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES(owner);
 -- and then
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
 -- and returned are
@@ -260,7 +260,7 @@ INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES(owner);
 -- and then
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
 -- and returned are
@@ -273,7 +273,7 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X: one, of this very take
@@ -282,7 +282,7 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X with update={'note': ...}: one
@@ -291,7 +291,7 @@ SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`,
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T release R: one, of this session
@@ -300,7 +300,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -313,7 +313,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -326,7 +326,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -335,7 +335,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 
 -- T release R: n, whosesoever
 UPDATE `visit`
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
@@ -344,7 +344,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -357,7 +357,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -371,7 +371,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -384,7 +384,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -396,7 +396,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -435,7 +435,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -447,7 +447,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -460,7 +460,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -472,7 +472,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -485,7 +485,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -498,7 +498,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -511,7 +511,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -523,7 +523,7 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- W delay R: n that are due by runat
@@ -532,7 +532,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runa
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -545,7 +545,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -558,7 +558,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -571,7 +571,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -584,7 +584,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -596,7 +596,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -609,7 +609,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -623,7 +623,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -636,7 +636,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -650,7 +650,7 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T lifetime R: n that are due by deadline
@@ -659,7 +659,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_dead
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -672,7 +672,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runa
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -685,7 +685,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -699,7 +699,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -713,7 +713,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -727,7 +727,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAI
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -740,7 +740,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -753,7 +753,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -766,7 +766,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -779,7 +779,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -793,7 +793,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -807,7 +807,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -820,7 +820,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -834,7 +834,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -848,7 +848,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -861,7 +861,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -871,14 +871,14 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 
 -- kill in RTWB: n, whosesoever
 DELETE `visit` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RTWB: n, whosesoever, returned
 SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
 -- before a kill in each of several states, of which events are counted
@@ -918,11 +918,11 @@ INSERT INTO `visit_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- history
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history`) AS told
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history`) AS noted
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history` WHERE `key` = CONVERT(JSON_ARRAY(:k0, :k1) USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS told
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history` WHERE `key` = CONVERT(JSON_ARRAY(:k0, :k1) USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 

@@ -43,9 +43,9 @@ CREATE INDEX IF NOT EXISTS `mail_xq_runat`
 -- install: the trigger mail_xq_insert
 CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
@@ -55,16 +55,16 @@ CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
         VALUES (NEW.`tube`, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
     IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, event_name, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
 END;
 
 -- install: the trigger mail_xq_update
 CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
@@ -80,17 +80,17 @@ CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
         VALUES (NEW.`tube`, CASE WHEN COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
     IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
+        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
     IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, event_name, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
-    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -99,9 +99,9 @@ END;
 -- install: the trigger mail_xq_delete
 CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE told VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE event_name VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
     DECLARE holder VARCHAR(64) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
@@ -111,10 +111,10 @@ CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
         VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
+        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
     IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -135,42 +135,42 @@ INSERT INTO xq_queue (name, version, fingerprint)
 
 -- X put R: 1
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put R: 2
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put R with ttl, ttr: 1
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put R with ttl, ttr: 2
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put W with delay: 1
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put W with delay: 2
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put W with delay, ttl, ttr: 1
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- X put W with delay, ttl, ttr: 2
 INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- R take T: the oldest
@@ -179,7 +179,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -194,7 +194,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -209,7 +209,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -224,7 +224,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -239,7 +239,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -254,7 +254,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -269,7 +269,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -284,7 +284,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
         `attempts` = COALESCE(`attempts`, 0) + 1
@@ -298,7 +298,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -311,7 +311,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -324,7 +324,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -337,7 +337,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -350,7 +350,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -363,7 +363,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -377,7 +377,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1,
-        `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -390,7 +390,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -403,7 +403,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -416,7 +416,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -429,7 +429,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -442,7 +442,7 @@ SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -452,7 +452,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: n, whosesoever
 UPDATE `mail`
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
@@ -462,7 +462,7 @@ SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -475,7 +475,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -490,7 +490,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -505,7 +505,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -518,7 +518,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -555,7 +555,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -568,7 +568,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -583,7 +583,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -596,7 +596,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -611,7 +611,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -624,7 +624,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -639,7 +639,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
     WHERE :chosen;
@@ -652,7 +652,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
     WHERE :chosen;
@@ -665,7 +665,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -678,7 +678,7 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: many
@@ -686,7 +686,7 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- W delay R: n that are due by runat
@@ -695,7 +695,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -708,7 +708,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
     WHERE :chosen;
@@ -721,7 +721,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
     WHERE :chosen;
@@ -734,7 +734,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
     WHERE :chosen;
@@ -747,7 +747,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
     WHERE :chosen;
@@ -761,7 +761,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -775,7 +775,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -788,7 +788,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -802,7 +802,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -818,7 +818,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -833,7 +833,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
@@ -849,7 +849,7 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R touch R with increment: one
@@ -869,7 +869,7 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ttr R: n that are due by runat
@@ -878,7 +878,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
     WHERE :chosen;
@@ -891,7 +891,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -904,7 +904,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -917,7 +917,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -932,7 +932,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -947,7 +947,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -960,7 +960,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -975,7 +975,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -988,7 +988,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -1004,7 +1004,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -1018,7 +1018,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -1031,7 +1031,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
     WHERE :chosen;
@@ -1045,7 +1045,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -1061,7 +1061,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -1076,7 +1076,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
@@ -1088,14 +1088,14 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- kill in RTWBZ: n, whosesoever
 DELETE `mail` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RTWBZ: n, whosesoever, returned
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- before a kill in each of several states, of which events are counted
@@ -1139,12 +1139,12 @@ INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- history
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history`) AS told
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history`) AS noted
     WHERE at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history` WHERE `key` = CONVERT(:k0 USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS told
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history` WHERE `key` = CONVERT(:k0 USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
     ORDER BY id;
 

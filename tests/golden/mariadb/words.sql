@@ -60,7 +60,7 @@ CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
     IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -76,7 +76,7 @@ CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
     IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
@@ -238,7 +238,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -250,7 +250,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -263,7 +263,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `"x` = :f2,
-        `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+        `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -389,7 +389,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -401,7 +401,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -413,7 +413,7 @@ SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: many
@@ -421,7 +421,7 @@ SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`
     WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D bury B: one
@@ -429,7 +429,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -441,7 +441,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+    SET `select` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
 -- and returned are
@@ -588,14 +588,14 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- kill in RTWBD: n, whosesoever
 DELETE `order` FROM `order` FORCE INDEX (PRIMARY)
-    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RTWBD: n, whosesoever, returned
 SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- before a kill in each of several states, of which events are counted

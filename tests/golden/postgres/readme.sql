@@ -71,7 +71,7 @@ DROP TRIGGER IF EXISTS "page_xq_delete"
 -- install: the trigger page_xq_delete
 DO $xqx$ BEGIN
     EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_delete" AFTER DELETE
         ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
 END $xqx$;
@@ -83,7 +83,7 @@ DROP TRIGGER IF EXISTS "page_xq_truncate"
 -- install: the trigger page_xq_truncate
 DO $xqx$ BEGIN
     EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."page" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."page" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE
         ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
 END $xqx$;
@@ -95,11 +95,11 @@ DROP TRIGGER IF EXISTS "page_xq_update"
 -- install: the trigger page_xq_update
 DO $xqx$ BEGIN
     IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"page"')) THEN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE pair record; old "@here@"."page"; new "@here@"."page"; BEGIN FOR pair IN SELECT CAST(was.* AS "@here@"."page") AS was, CAST(became.* AS "@here@"."page") AS became FROM was FULL JOIN became ON was."id" = became."id" LOOP old := pair.was; new := pair.became; CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) IS NOT TRUE; IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END LOOP; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE pair record; old "@here@"."page"; new "@here@"."page"; BEGIN FOR pair IN SELECT CAST(was.* AS "@here@"."page") AS was, CAST(became.* AS "@here@"."page") AS became FROM was FULL JOIN became ON was."id" = became."id" LOOP old := pair.was; new := pair.became; CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) IS NOT TRUE; IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END LOOP; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_update" AFTER UPDATE
         ON "page" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_update"();
     ELSE EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_update" AFTER UPDATE
         ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) EXECUTE FUNCTION "page_xq_update"();
     END IF;
@@ -156,28 +156,28 @@ WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS
 
 -- T ack D: one, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: one, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
@@ -185,7 +185,7 @@ UPDATE "page"
 -- T ack D with update={'url': ...}: one
 UPDATE "page"
     SET "url" = :f1,
-        "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+        "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
@@ -280,26 +280,26 @@ UPDATE "page"
 
 -- R W B D switch B: one
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
 -- R W B D switch D: one
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
 -- R T W B D kill X: one
 DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
 -- R T W B D kill X: many
 DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
 -- W delay R: n that are due by runat
@@ -311,28 +311,28 @@ UPDATE "page"
 
 -- T bury B: one, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: one, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
     WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
@@ -416,11 +416,11 @@ UPDATE "page"
 
 -- kill in RTWBD: n, whosesoever
 DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D');
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D');
 
 -- kill in RTWBD: n, whosesoever, returned
 DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
 -- before a kill in each of several states, of which events are counted

@@ -63,7 +63,7 @@ DROP TRIGGER IF EXISTS "mail_xq_insert"
 -- install: the trigger mail_xq_insert
 DO $xqx$ BEGIN
     EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE told text := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.told'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.told'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, told, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (changed."status" = ''R'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''T'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''W'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''Z'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (changed."status" = ''R'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''T'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''W'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''Z'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "mail_xq_insert" AFTER INSERT
         ON "mail" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_insert"();
 END $xqx$;
@@ -75,7 +75,7 @@ DROP TRIGGER IF EXISTS "mail_xq_delete"
 -- install: the trigger mail_xq_delete
 DO $xqx$ BEGIN
     EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE told text := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.told'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.told'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', told, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "mail_xq_delete" AFTER DELETE
         ON "mail" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_delete"();
 END $xqx$;
@@ -87,7 +87,7 @@ DROP TRIGGER IF EXISTS "mail_xq_truncate"
 -- install: the trigger mail_xq_truncate
 DO $xqx$ BEGIN
     EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE told text := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.told'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.told'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', told, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."mail" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'') GROUP BY 1, 2, 3; INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END FROM "@here@"."mail" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''); IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."mail" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "mail_xq_truncate" BEFORE TRUNCATE
         ON "mail" FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_truncate"();
 END $xqx$;
@@ -99,13 +99,13 @@ DROP TRIGGER IF EXISTS "mail_xq_update"
 -- install: the trigger mail_xq_update
 DO $xqx$ BEGIN
     IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"mail"')) THEN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE pair record; old "@here@"."mail"; new "@here@"."mail"; told text := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.told'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.told'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN FOR pair IN SELECT CAST(was.* AS "@here@"."mail") AS was, CAST(became.* AS "@here@"."mail") AS became FROM was FULL JOIN became ON was."id" = became."id" LOOP old := pair.was; new := pair.became; CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting(''xq.told'', true), '''') <> '''') IS NOT TRUE; IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''news'', ''it''''s'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', told, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END); END IF; IF (COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, told, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; ELSE IF ((COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> ''write'')) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, told, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''R'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''Z'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END LOOP; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE pair record; old "@here@"."mail"; new "@here@"."mail"; event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN FOR pair IN SELECT CAST(was.* AS "@here@"."mail") AS was, CAST(became.* AS "@here@"."mail") AS became FROM was FULL JOIN became ON was."id" = became."id" LOOP old := pair.was; new := pair.became; CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting(''xq.context'', true), '''') <> '''') IS NOT TRUE; IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''news'', ''it''''s'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END); END IF; IF (COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; ELSE IF ((COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR event_name <> ''write'')) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''R'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''Z'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END LOOP; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "mail_xq_update" AFTER UPDATE
         ON "mail" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_update"();
     ELSE EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE told text := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.told'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.told'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''news'', ''it''''s'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', told, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END); END IF; IF (COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, told, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; ELSE IF ((COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> ''write'')) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, told, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''R'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''Z'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
+    DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 3) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''news'', ''it''''s'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1); END IF; IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n) VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1); END IF; IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END); END IF; IF (COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; ELSE IF ((COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR event_name <> ''write'')) THEN INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner") VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END); END IF; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''R'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''Z'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''') WHERE NOT EXISTS (SELECT 1 FROM "@here@".xq_setting WHERE name = ''notify'' AND value = 0); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "mail_xq_update" AFTER UPDATE
-        ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting('xq.told', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
+        ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting('xq.context', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
     END IF;
 END $xqx$;
 
@@ -124,47 +124,47 @@ INSERT INTO xq_queue (name, version, fingerprint)
 
 -- X put R: 1
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put R: 2
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(10.0 AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put R with ttl, ttr: 1
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put R with ttl, ttr: 2
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay: 1
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay: 2
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay, ttl, ttr: 1
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay, ttl, ttr: 2
 INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, CAST(:own_ttl AS float8), CAST(:own_ttr AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttr", 60.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -173,7 +173,7 @@ UPDATE "mail"
 
 -- R take T: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttr", 60.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -182,7 +182,7 @@ UPDATE "mail"
 
 -- R take T: the oldest of a tube
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttr", 60.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -191,7 +191,7 @@ UPDATE "mail"
 
 -- R take T: the n oldest of a tube
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttr", 60.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -200,7 +200,7 @@ UPDATE "mail"
 
 -- R take T with ttr: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -209,7 +209,7 @@ UPDATE "mail"
 
 -- R take T with ttr: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -218,7 +218,7 @@ UPDATE "mail"
 
 -- R take T with ttr: the oldest of a tube
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -227,7 +227,7 @@ UPDATE "mail"
 
 -- R take T with ttr: the n oldest of a tube
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
@@ -236,7 +236,7 @@ UPDATE "mail"
 
 -- T ack Z: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -244,7 +244,7 @@ UPDATE "mail"
 
 -- T ack Z: many, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -252,7 +252,7 @@ UPDATE "mail"
 
 -- T ack Z: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
@@ -260,7 +260,7 @@ UPDATE "mail"
 
 -- T ack Z: many, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
@@ -268,7 +268,7 @@ UPDATE "mail"
 
 -- T ack Z with delay: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -276,7 +276,7 @@ UPDATE "mail"
 
 -- T ack Z with delay: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
@@ -285,7 +285,7 @@ UPDATE "mail"
 -- T ack Z with update={'address': ...}: one
 UPDATE "mail"
     SET "address" = :f1,
-        "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+        "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -293,7 +293,7 @@ UPDATE "mail"
 
 -- T release R: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -301,7 +301,7 @@ UPDATE "mail"
 
 -- T release R: many, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -309,7 +309,7 @@ UPDATE "mail"
 
 -- T release R: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
@@ -317,7 +317,7 @@ UPDATE "mail"
 
 -- T release R: many, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
@@ -325,7 +325,7 @@ UPDATE "mail"
 
 -- T release R: n of a session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'T' AND ("owner" COLLATE "C") >= :session AND ("owner" COLLATE "C") < :session_end LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
@@ -333,14 +333,14 @@ UPDATE "mail"
 
 -- T release R: n, whosesoever
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "status" = 'T';
 
 -- T release R: n, whosesoever, returned
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "status" = 'T'
@@ -348,7 +348,7 @@ UPDATE "mail"
 
 -- T release R with ttl, ttr: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -358,7 +358,7 @@ UPDATE "mail"
 
 -- T release R with ttl, ttr: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -368,7 +368,7 @@ UPDATE "mail"
 
 -- T snatch R: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
@@ -376,7 +376,7 @@ UPDATE "mail"
 
 -- T snatch R with ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -398,7 +398,7 @@ UPDATE "mail"
 
 -- W Z restart R: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
@@ -406,7 +406,7 @@ UPDATE "mail"
 
 -- W Z restart R with ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -416,7 +416,7 @@ UPDATE "mail"
 
 -- R W B Z switch R: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -424,7 +424,7 @@ UPDATE "mail"
 
 -- R W B Z switch R with ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -434,7 +434,7 @@ UPDATE "mail"
 
 -- R W B Z switch W with delay: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -442,7 +442,7 @@ UPDATE "mail"
 
 -- R W B Z switch W with delay, ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -452,7 +452,7 @@ UPDATE "mail"
 
 -- R W B Z switch B: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -460,7 +460,7 @@ UPDATE "mail"
 
 -- R W B Z switch Z: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -468,7 +468,7 @@ UPDATE "mail"
 
 -- R W B Z switch Z with delay: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -476,17 +476,17 @@ UPDATE "mail"
 
 -- R T W B Z kill X: one
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W B Z kill X: many
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W delay R: n that are due by runat
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
@@ -494,7 +494,7 @@ UPDATE "mail"
 
 -- T bury B: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -502,7 +502,7 @@ UPDATE "mail"
 
 -- T bury B: many, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -510,7 +510,7 @@ UPDATE "mail"
 
 -- T bury B: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
@@ -518,7 +518,7 @@ UPDATE "mail"
 
 -- T bury B: many, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
@@ -526,7 +526,7 @@ UPDATE "mail"
 
 -- B dig R: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority" NULLS FIRST, "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -534,7 +534,7 @@ UPDATE "mail"
 
 -- B dig R: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority" NULLS FIRST, "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
@@ -542,7 +542,7 @@ UPDATE "mail"
 
 -- B dig R: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
@@ -550,7 +550,7 @@ UPDATE "mail"
 
 -- B dig R with ttl, ttr: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -560,7 +560,7 @@ UPDATE "mail"
 
 -- B dig R with ttl, ttr: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -570,7 +570,7 @@ UPDATE "mail"
 
 -- B dig R with ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
@@ -580,7 +580,7 @@ UPDATE "mail"
 
 -- Z zombie X: n that are due by runat
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'Z' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'Z' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R touch R with increment: one
@@ -591,12 +591,12 @@ UPDATE "mail"
 
 -- R ttl X: n that are due by runat
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ttr R: n that are due by runat
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
@@ -604,7 +604,7 @@ UPDATE "mail"
 
 -- T release W with delay: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
@@ -612,7 +612,7 @@ UPDATE "mail"
 
 -- T release W with delay: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
@@ -620,7 +620,7 @@ UPDATE "mail"
 
 -- T release W with delay, ttl, ttr: one, of this session
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -630,7 +630,7 @@ UPDATE "mail"
 
 -- T release W with delay, ttl, ttr: one, of this very take
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -640,7 +640,7 @@ UPDATE "mail"
 
 -- T snatch W with delay: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
@@ -648,7 +648,7 @@ UPDATE "mail"
 
 -- T snatch W with delay, ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -658,7 +658,7 @@ UPDATE "mail"
 
 -- W Z restart W with delay: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
@@ -666,7 +666,7 @@ UPDATE "mail"
 
 -- W Z restart W with delay, ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -676,7 +676,7 @@ UPDATE "mail"
 
 -- B dig W with delay: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority" NULLS FIRST, "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -684,7 +684,7 @@ UPDATE "mail"
 
 -- B dig W with delay: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority" NULLS FIRST, "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
@@ -692,7 +692,7 @@ UPDATE "mail"
 
 -- B dig W with delay: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
@@ -700,7 +700,7 @@ UPDATE "mail"
 
 -- B dig W with delay, ttl, ttr: the oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -710,7 +710,7 @@ UPDATE "mail"
 
 -- B dig W with delay, ttl, ttr: the n oldest
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -720,7 +720,7 @@ UPDATE "mail"
 
 -- B dig W with delay, ttl, ttr: one
 UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "ttl" = CAST(:own_ttl AS float8),
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
@@ -730,11 +730,11 @@ UPDATE "mail"
 
 -- kill in RTWBZ: n, whosesoever
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z');
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z');
 
 -- kill in RTWBZ: n, whosesoever, returned
 DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z')
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- before a kill in each of several states, of which events are counted
@@ -777,12 +777,12 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history") AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history") AS noted
     WHERE at_us >= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE "key" = CAST(:k0 AS text)) AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "xid", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE "key" = CAST(:k0 AS text)) AS noted
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000
     ORDER BY id;
 
