@@ -108,7 +108,8 @@ def test_a_take_waits_for_what_another_process_puts(shared):
 
 
 def test_those_who_wait_are_served_first_come_first_served(shared, monkeypatch):
-    monkeypatch.setattr(Waiting, "committed_elsewhere", lambda waiting: False)  # a signal more may call the next one, too
+    # One more notification may wake the next waiter, too.
+    monkeypatch.setattr(Waiting, "committed_elsewhere", lambda waiting: False)
     tube = shared.create_tube("tube", "fifo")
     waits = []
     for n in range(3):

@@ -158,7 +158,7 @@ class Inserts(Generic[T]):
             raise Full(self.name, limit.value, adding)
         if self._unique:
             raise Duplicate(self.name)
-        raise Error(f"the database inserted no row into {self.name} and raised no error: does a trigger suppress it?")
+        raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
 
     def _key_in(self, new: New) -> Parts:
         return tuple(new.value(field.name) for field in self.tasks.table.key)
