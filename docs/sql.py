@@ -41,7 +41,7 @@ A word after a colon is a value that the call sends:
 | `:mark` | the token that the caller of ack, release or bury has from its take |
 | `:n` | the largest number of tasks |
 | `:now` | the time of a test's clock; otherwise NULL |
-| `:told` | servers: the event context, which is the event (such as ack), the queue, and the time of a test's clock |
+| `:context` | servers: the event context, which is the event (such as ack), the queue, and the time of a test's clock |
 | `:chosen` | MariaDB: a condition that names the keys of the locked rows |
 
 A text in angle brackets, such as ⟨now⟩, stands for a longer one, which the section of its database shows.
@@ -193,7 +193,7 @@ by its primary key.
         "ack": """
 The first statement locks the task by its key and checks state and token. `FORCE INDEX (PRIMARY)` is there for the
 locks: by the index of states InnoDB would also lock the rows of tasks that others have taken. The second writes the
-caller's fields and the new state. Its SET also passes the event context to the triggers: `@xq_told` is a variable of
+caller's fields and the new state. Its SET also passes the event context to the triggers: `@xq_context` is a variable of
 the connection, and setting it there costs no statement of its own. The time of the statement is part of it, so the
 triggers of a later statement do not use it.
 """,
