@@ -136,8 +136,9 @@ row until the commit. `SKIP LOCKED` skips the rows that other takes have locked,
         "ack": """
 One UPDATE finds the task by its key, checks state and token, and writes the caller's fields with the new state. If
 another transaction has locked the row, PostgreSQL waits and then checks the WHERE again. The SET also passes the
-event context to the triggers: `set_config('xq.context', :context || ⟨time as text⟩, true)` costs no statement of its own.
-The time of the statement is part of it, so the triggers of a later statement do not use it.
+event context to the triggers, without a statement of its own:
+`set_config('xq.context', :context || ⟨time as text⟩, true)`. The time of the statement is part of it, so the triggers
+of a later statement do not use it.
 """,
         "release, with a delay": """
 The task waits, and `"runat" = ⟨now⟩ + CAST(:delay AS float8)` is when it becomes ready. A release without a delay

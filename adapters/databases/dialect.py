@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xq.adapters.databases.changes import Changes
 from xq.adapters.databases.checkpoints import Checkpoints, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
@@ -20,6 +19,7 @@ from xq.adapters.databases.records import Records
 from xq.adapters.databases.staging import Staging
 from xq.adapters.databases.timers import Timers
 from xq.adapters.databases.waits import Waits
+from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
@@ -44,7 +44,7 @@ Pick = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Changes, Timers, Waits, Records, Objects):
+class Dialect(Writes, Timers, Waits, Records, Objects):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
-from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
 from xq.sessions.session import UUID_LENGTH
 
@@ -22,7 +22,7 @@ class Object:
     drop: str
 
 
-class Objects(Rows):
+class Objects(Selectors):
     """The objects that belong to a queue, besides the application's table."""
 
     @abstractmethod

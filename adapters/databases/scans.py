@@ -10,9 +10,9 @@ from typing import ClassVar
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.readers import Reader
 from xq.core.errors import BadValue, ConfigurationError, FeatureOff, shown
-from xq.core.kinds import FRAMED, type_of
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
+from xq.pipeline.frames import FRAMED, type_of
 from xq.pipeline.scan import WHATS, Column, Extract, What
 
 BURIED = "B"

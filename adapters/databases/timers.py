@@ -9,10 +9,10 @@ from typing import Self
 
 from xq.adapters.databases.history import History
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.selectors import Selectors
 
 
-class Timers(Rows, History):
+class Timers(Selectors, History):
     """The times at which tasks are due, and at which the history is to be pruned."""
 
     def _first_due(self, alias: str = "") -> list[str]:

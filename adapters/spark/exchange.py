@@ -13,8 +13,8 @@ from pyspark.sql.types import TimestampNTZType
 
 import xq
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.kinds import as_stored
 from xq.core.ports import Field
+from xq.pipeline.frames import as_stored
 from xq.pipeline.scan import Column
 
 ERROR = "xq_error"

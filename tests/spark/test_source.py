@@ -18,7 +18,7 @@ from tests.factories import task, tasks
 from tests.support.extract import ODD, READ, VALUES
 from xq.adapters.spark.arrow import STORED
 from xq.adapters.spark.exchange import MADE, PLAIN
-from xq.core.kinds import FRAMED
+from xq.pipeline.frames import FRAMED
 
 
 def frame(spark: Any, queue: Any, what: Any = "tasks", **more: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Shape
 from xq.core.errors import BadValue, ConfigurationError, shown
-from xq.core.kinds import as_stored
 from xq.core.machine import ABSENT, REMEMBERED
 from xq.core.ports import Field
 from xq.core.values import Tasks, check_role
+from xq.pipeline.frames import as_stored
 
 Columns = Sequence[Sequence[Any]]  # the values of some rows, column by column
 

@@ -10,8 +10,8 @@ from typing import Any
 from xq.adapters.databases.readers import ROWS, Reader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
-from xq.core.kinds import type_of
 from xq.core.ports import Field
+from xq.pipeline.frames import type_of
 from xq.pipeline.scan import Column, Condition, Mark, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever

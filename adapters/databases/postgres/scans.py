@@ -11,8 +11,8 @@ from typing import Any
 from xq.adapters.databases.named import NAMED
 from xq.adapters.databases.readers import ROWS, Reader
 from xq.adapters.databases.scans import Scans
-from xq.core.kinds import type_of
 from xq.core.ports import Field
+from xq.pipeline.frames import type_of
 from xq.pipeline.scan import Column, Condition, Mark, Part
 
 

@@ -13,8 +13,8 @@ from xq.adapters.databases.readers import ROWS, Reader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
-from xq.core.kinds import type_of
 from xq.core.ports import Address, Field
+from xq.pipeline.frames import type_of
 from xq.pipeline.scan import WHOLE, Column, Extract, Mark, Part, What
 
 NUMBERS = ("BIGINT", "DOUBLE")

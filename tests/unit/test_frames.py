@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import xq
-from xq.core.kinds import as_stored, type_of
 from xq.core.ports import Field
+from xq.pipeline.frames import as_stored, type_of
 
 
 def field(declared: str) -> Field:

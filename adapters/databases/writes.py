@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from xq.adapters.databases.counters import Counters
-from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.selectors import Selectors
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Marker
 from xq.core.ports import Field
 
 
-class Changes(Rows, Counters):
+class Writes(Selectors, Counters):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     @abstractmethod

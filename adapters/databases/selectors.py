@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xq.adapters.databases.groups import Groups
 
 
-class Rows(Terms):
+class Selectors(Terms):
     """Selectors as conditions: tasks by key, the oldest tasks, tasks that are due, all tasks."""
 
     @property
