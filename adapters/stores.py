@@ -143,7 +143,7 @@ class FileConnection(Connection):
             self.store.failed(error)
 
 
-class Waiting:
+class PendingCalls:
     """The calls of one thread that wait for the end of a transaction which the application itself ends.
 
     The ORM does not see a plain COMMIT: the next call of the queue detects that the transaction has ended.

@@ -25,7 +25,7 @@ from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, Waiting
+from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, Row, keep
 
@@ -107,7 +107,7 @@ class _Immediate(transaction.Atomic):
             del connection._start_transaction_under_autocommit
 
 
-class _Kept(Waiting):
+class _Kept(PendingCalls):
     """What xq stores with a connection of Django's."""
 
     at: Sequence[object] | None = None  # the database to which xq opened the connection

@@ -13,7 +13,7 @@ import peewee as pw
 from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, Waiting
+from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
 
@@ -115,7 +115,7 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
-class _Local(threading.local, Waiting):
+class _Local(threading.local, PendingCalls):
     """The state that a store keeps for each thread."""
 
     connection: Connection | None = None
