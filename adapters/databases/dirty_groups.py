@@ -106,7 +106,7 @@ class ServerGroups(Groups):
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
 
-    def tells(self, taken: str) -> str:
+    def dirties(self, taken: str) -> str:
         """Return the condition that a change which adds `taken` makes its group dirty."""
         # A group whose only place is taken is full, so its head needs no first task.
         return f"{taken} <= 0" if self.most == 1 else "TRUE"

@@ -45,8 +45,8 @@ class PostgresGroups(ServerGroups):
         )
         rows = f"SELECT utube, SUM(taken) AS taken FROM ({' UNION ALL '.join(each)}) AS xq_e GROUP BY 1"
         counted = self.count("utube", "taken", "FROM xq_c WHERE taken <> 0")
-        told = self.mark("utube", f"FROM xq_c WHERE {self.tells('taken')}")
-        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {told};"
+        marked = self.mark("utube", f"FROM xq_c WHERE {self.dirties('taken')}")
+        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {marked};"
 
     def changed(self, version: str, other: str) -> str:
         """Return the rows of a transition table that are not in another, as far as groups are concerned.
