@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
@@ -101,7 +101,7 @@ class Connection:
         except BaseException as error:
             self.store.failed(error)
 
-    def atomically(self, work: Callable[[Any, dict[str, Any]], R], values: dict[str, Any]) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         if self.in_transaction:
             with self.store.atomic():
                 return work(self, values)
@@ -250,6 +250,9 @@ class OrmModel(ABC, Generic[M]):
         if token is not None:
             setattr(made, MARK, token)
         return made
+
+    def hydrate_all(self, rows: Iterable[Row], token: str | None = None) -> list[M]:
+        return [self.hydrate(row, token) for row in rows]
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Do nothing: the kinds of the fields suffice. An ORM may check more."""

@@ -135,9 +135,15 @@ class Selectors(Terms):
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
         """Return keys as the value `:keys`, in JSON; None if that is not possible."""
-        if not self.lists_keys or not all(fits_a_column(part) for (part,) in keys):
+        if not self.lists_keys:
             return None
-        return json.dumps([part for (part,) in keys])
+        parts = [part for (part,) in keys]
+        types = {*map(type, parts)}
+        if types == {int}:
+            fit = fits_a_column(min(parts)) and fits_a_column(max(parts))
+        else:
+            fit = types == {str} and all(map(fits_a_column, parts))
+        return json.dumps(parts) if fit else None
 
     # queries
 

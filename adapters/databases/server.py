@@ -87,7 +87,7 @@ class Server(Dialect):
                 self.one_at_a_time(connection, within)
                 return run(connection, values) if look(connection, values) else []
 
-            return connection.atomically(in_turn, values)
+            return connection.atomically(values, in_turn)
 
         return admitting
 

@@ -11,7 +11,7 @@ import peewee as pw
 from xq.adapters.peewee.task import Task
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.generated import hydrator
+from xq.core.generated import hydrators
 from xq.core.ports import MARK, Field, Kind
 
 M = TypeVar("M", bound=pw.Model)
@@ -102,9 +102,13 @@ class PeeweeModel(OrmModel[M]):
         return made
 
     def _make_hydration(self) -> None:
-        """Replace `hydrate` by a generated function: it makes plain instances as Peewee does, but faster."""
-        make = hydrator(self.model, self._names, MARK)
-        self.hydrate = make if not self._readers else lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
+        """Replace hydration by generated functions: they make plain instances as Peewee does, but faster."""
+        make, make_all = hydrators(self.model, self._names, MARK)
+        if self._readers:
+            self.hydrate = lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
+            self.hydrate_all = lambda rows, token=None: make_all(map(self.read, rows), token)  # type: ignore[method-assign]
+        else:
+            self.hydrate, self.hydrate_all = make, make_all  # type: ignore[method-assign]
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):

@@ -145,11 +145,11 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a key that is made and taken already is not made again",
         "xq/engine/insert.py",
         (
-            "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
+            "                    if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):\n"
             "                        continue\n"
         ),
         (
-            "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
+            "                    if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):\n"
             "                        raise\n"
         ),
         (

@@ -1,4 +1,4 @@
-"""The functions that are generated as source text: one returns the values of a row, one makes an instance of a row.
+"""The functions that are generated as source text: some make the rows of tasks, some make instances of rows.
 
 Each is compiled once for its fields. Tracebacks and debuggers show its lines.
 """
@@ -33,18 +33,62 @@ class Value(NamedTuple):
 
 def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """Return a function that makes the values of a row, in this order, of a task given as a mapping by field name."""
-    lines, known = ["def row(task):"], dict[str, Any]()
+    lines, known = _row(values)
+    return function("row", ["def row(task):", *_indented(lines), f"    return {_tuple(values)}"], **known)
+
+
+def rows(
+    values: Sequence[Value], names: tuple[str, ...], keys: Sequence[str], defaults: Mapping[str, Any]
+) -> Callable[[Sequence[object], int], list[tuple[Any, ...]]]:
+    """Return a function that makes the rows of the tasks from a place in a list up to the first that is unlike them.
+
+    They are dicts of exactly `names`, and have their `keys`. A default that is callable makes the value.
+    """
+    lines, known = _row(values)
+    missing = [f"task[{key!r}] is None" for key in keys]
+    unlike = " or ".join(["type(task) is not dict", "tuple(task) != names", *missing])
+    called = [name for name, default in defaults.items() if callable(default)]
+    loop = [
+        f"if {unlike}:",
+        "    break",
+        *(["task = {**defaults, **task}"] if defaults else []),
+        *(f"task[{name!r}] = task[{name!r}]()" for name in called),
+        *lines,
+        f"append({_tuple(values)})",
+    ]
+    text = [
+        "def rows(tasks, start):",
+        "    found = []",
+        "    append = found.append",
+        "    for place in range(start, len(tasks)):",
+        "        task = tasks[place]",
+        *_indented(_indented(loop)),
+        "    return found",
+    ]
+    return function("rows", text, **known, names=names, defaults=defaults)
+
+
+def _row(values: Sequence[Value]) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines that make the values v0, v1 ... of a row of `task`, and what they refer to by name."""
+    lines, known = list[str](), dict[str, Any]()
     for i, value in enumerate(values):
         known[f"sent{i}"], known[f"native{i}"] = value.sent, value.native
         if value.maker is None:
-            lines.append(f"    v{i} = task[{value.name!r}]")
+            lines.append(f"v{i} = task[{value.name!r}]")
         else:
             known[f"make{i}"] = value.maker
-            lines += [f"    v{i} = task.get({value.name!r})", f"    if v{i} is None:", f"        v{i} = make{i}(task)"]
+            lines += [f"v{i} = task.get({value.name!r})", f"if v{i} is None:", f"    v{i} = make{i}(task)"]
         test = "" if value.native is None else f"if type(v{i}) is not native{i}: "
-        lines.append(f"    {test}v{i} = sent{i}(v{i})")
-    lines.append(f"    return ({''.join(f'v{i}, ' for i in range(len(values)))})")
-    return function("row", lines, **known)
+        lines.append(f"{test}v{i} = sent{i}(v{i})")
+    return lines, known
+
+
+def _tuple(values: Sequence[Value]) -> str:
+    return f"({''.join(f'v{i}, ' for i in range(len(values)))})"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
@@ -65,18 +109,21 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
     return function("arguments", lines)
 
 
-def hydrator(model: type, names: Sequence[str], mark: str) -> Callable[..., Any]:
-    """Return a function that makes a clean instance of a Peewee model.
+def hydrators(model: type, names: Sequence[str], mark: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a function that makes a clean instance of a Peewee model, and one that makes a list of them.
 
-    Its arguments are the values of the fields and the token of the take.
+    Their arguments are the values of the fields, of one row or of each, and the token of the take.
     """
     data = ", ".join(f"{name!r}: values[{i}]" for i, name in enumerate(names))
-    lines = [
-        "def hydrate(values, token=None):",
-        "    made = new(model)",
-        f"    made.__dict__ = {{'__data__': {{{data}}}, '__rel__': {{}}, '_dirty': set()}}",
-        "    if token is not None:",
-        f"        made.{mark} = token",
-        "    return made",
+    made = [
+        "made = new(model)",
+        f"made.__dict__ = {{'__data__': {{{data}}}, '__rel__': {{}}, '_dirty': set()}}",
+        "if token is not None:",
+        f"    made.{mark} = token",
     ]
-    return function("hydrate", lines, new=model.__new__, model=model)
+    one = ["def hydrate(values, token=None):", *_indented([*made, "return made"])]
+    loop = ["for values in rows:", *_indented([*made, "append(made)"])]
+    start = ["found = []", "append = found.append"]
+    several = ["def hydrate_all(rows, token=None):", *_indented([*start, *loop, "return found"])]
+    known = {"new": model.__new__, "model": model}
+    return function("hydrate", one, **known), function("hydrate_all", several, **known)

@@ -295,7 +295,7 @@ class Connection(Protocol):
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
 
-    def atomically(self, work: Callable[[Connection, dict[str, Any]], R], values: dict[str, Any]) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         """Return `work(self, values)`, run as one transaction, or as a savepoint if one is open.
 
         The ORM does not see this transaction, so `work` must not call the application.
@@ -445,6 +445,10 @@ class TaskModel(Protocol[T]):
 
         It raises BadValue for a value that cannot be read.
         """
+
+    @property
+    def hydrate_all(self) -> Callable[..., list[T]]:
+        """A function that makes a list of such instances, of rows that have the same token."""
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         """Return the values of an instance of the model by field name; None if `task` is not one."""

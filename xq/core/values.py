@@ -65,18 +65,21 @@ class Held(NamedTuple):
 
 
 class New(NamedTuple):
-    """A task that is put."""
+    """Tasks that are put by one statement: they have the same fields and the same seconds."""
 
-    task: Mapping[str, Any]  # by field name, as the application writes it: the caller's values, and defaults
-    brought: Collection[str]  # the names of the caller's values
-    names: tuple[str, ...]  # the names of the fields in `row`
-    row: tuple[Any, ...]  # the values of these, as the database takes them
-    own: Mapping[str, float | None]  # the task's own seconds, by option
-    made_key: bool = False
+    tasks: list[Mapping[str, Any]]  # by field name, as the application writes them; only of those whose key is made
+    brought: tuple[str, ...]  # the names of the caller's values
+    names: tuple[str, ...]  # the names of the fields in a row
+    rows: list[tuple[Any, ...]]  # the values of these, as the database takes them
+    own: Mapping[str, float | None]  # the seconds of each task, by option
+    made_keys: bool = False
 
-    def value(self, name: str) -> Any:
-        """Return the value of a field in `row`; None if it has none."""
-        return self.row[self.names.index(name)] if name in self.names else None
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a field, one for each row; None if the rows do not have it."""
+        if name not in self.names:
+            return [None] * len(self.rows)
+        place = self.names.index(name)
+        return [row[place] for row in self.rows]
 
 
 class Shape(NamedTuple):
@@ -88,6 +91,8 @@ class Shape(NamedTuple):
     called: tuple[str, ...]  # the names of those whose default is made by a call
     names: tuple[str, ...]  # the names of the fields in a row
     row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # makes the row of a task with its defaults
+    # Makes the rows of the tasks, from a place in a list on, that have this shape; None if each is looked at by itself.
+    rows: Callable[[Sequence[object], int], list[tuple[Any, ...]]] | None
     own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
 
 
@@ -123,6 +128,7 @@ class Tasks(Generic[T]):
         # Returns the key of a row as the application writes it.
         self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
+        self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
         # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
         self.returned: Callable[..., T] = {
@@ -130,6 +136,12 @@ class Tasks(Generic[T]):
             "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
             "tuple": lambda row, token=None: tuple(store.read(row)),
         }[machine.settings.retval]  # type: ignore[assignment]
+        # Returns several rows so; all of them have the same token.
+        self.returned_all: Callable[..., list[T]] = (
+            store.hydrate_all
+            if machine.settings.retval == "model"
+            else lambda rows, token=None: [self.returned(row) for row in rows]
+        )
 
     def in_role(self, task: T, role: str) -> Any:
         """Return the value of a role in a returned task; None if the role is not mapped."""
@@ -144,6 +156,12 @@ class Tasks(Generic[T]):
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """Return the parts of the key of a row, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
+
+    def app_keys(self, keys: Sequence[Parts]) -> list[Any]:
+        """Return keys as the application writes them."""
+        if self._key_is_read or self._only_key is None:
+            return [self.app_key(parts) for parts in keys]
+        return [part for (part,) in keys]
 
     def app_key(self, parts: Parts) -> Any:
         """Return a key as the application writes it."""
@@ -175,8 +193,12 @@ class Tasks(Generic[T]):
             return task
         data = self.store.data(task)
         if data is not None:
-            if self._only_key is not None:
-                return (self._key_part(self._only_key, data.get(self._only_key.name)),), getattr(task, MARK, None)
+            if (field := self._only_key) is not None:
+                value = data.get(field.name)
+                # As _key_part does: an application acks almost always what it has taken.
+                if not (type(value) is int is field.native and -(2**63) <= value < 2**63):
+                    value = self._key_part(field, value)
+                return (value,), getattr(task, MARK, None)
             return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)
         if isinstance(task, Mapping):
             missing = [field.name for field in self.table.key if field.name not in task]
@@ -223,8 +245,30 @@ class Tasks(Generic[T]):
     def _bad_key(self, field: Field, why: str) -> BadType:
         return BadType(f"the key {field.name!r} of {self.store.name} {why}")
 
+    def new_many(self, tasks: Sequence[object]) -> list[New]:
+        """Return new tasks, in order: those in a row that have the same fields and the same seconds, together.
+
+        Raises BadValue and BadType.
+        """
+        together: list[New] = []
+        place = 0
+        while place < len(tasks):
+            new = self.new(tasks[place])
+            place += 1
+            if (rows := self._shapes[new.brought].rows) is not None:
+                alike = rows(tasks, place)
+                new.rows.extend(alike)
+                place += len(alike)
+            last = together[-1] if together else None
+            if last is not None and last[1:3] == new[1:3] and last.own == new.own:
+                last.rows.extend(new.rows)
+                last.tasks.extend(new.tasks)
+            else:
+                together.append(new)
+        return together
+
     def new(self, task: object) -> New:
-        """Return a new task; its key may still have to be made.
+        """Return one new task; its key may still have to be made.
 
         `task` is a mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and
         BadType.
@@ -245,13 +289,13 @@ class Tasks(Generic[T]):
         own = _NOTHING
         if shape.own:
             own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
-        return New(values, names, shape.names, shape.row(values), own)
+        return New([values], names, shape.names, [shape.row(values)], own)
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
         fields = tuple([self.brings(name).name for name in names])
         if fields != names:
-            shape = Shape(fields, (), {}, (), (), tuple, ())
+            shape = Shape(fields, (), {}, (), (), tuple, None, ())
         else:
             defaults = {
                 name: default
@@ -261,14 +305,19 @@ class Tasks(Generic[T]):
             roles, fill = self.table.roles, self.machine.fill
             makers = {roles[role].name: maker for role, maker in fill.items() if role in roles}
             columns = tuple(dict.fromkeys([*defaults, *names, *makers]))
+            values = [self._value(name, makers.get(name)) for name in columns]
+            keys = tuple([name for name in names if name in self._keys])
+            own = tuple([(role, name) for name in columns if (role := self._role_of.get(name, "")) in REMEMBERED])
+            makes_key = "key" in fill and len(keys) < len(self._keys)
             shape = Shape(
                 None,
-                tuple([name for name in names if name in self._keys]),
+                keys,
                 defaults,
                 tuple([name for name, default in defaults.items() if callable(default)]),
                 columns,
-                generated.row([self._value(name, makers.get(name)) for name in columns]),
-                tuple([(role, name) for name in columns if (role := self._role_of.get(name, "")) in REMEMBERED]),
+                generated.row(values),
+                None if own or makes_key else generated.rows(values, names, keys, defaults),
+                own,
             )
         self._shapes[names] = shape
         return shape
@@ -341,25 +390,19 @@ class Tasks(Generic[T]):
             raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, so a task cannot bring it")
         return field
 
-    def with_keys(self, tasks: Sequence[New]) -> Sequence[New]:
-        """Return tasks that bring the same fields, with keys made for those without one.
-
-        Raises BadValue if each task must bring its key.
-        """
-        missing = [field for field in self.table.key if field.name not in tasks[0].names]
+    def with_keys(self, new: New) -> New:
+        """Return new tasks with keys, made for those without one. Raises BadValue if each task must bring its key."""
+        missing = [field for field in self.table.key if field.name not in new.names]
         maker = self.machine.fill.get("key")
         if missing and maker:
             (field,) = missing
-            keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
-            with_key = (*tasks[0].names, field.name)
-            return [
-                new._replace(names=with_key, row=(*new.row, key), made_key=True)
-                for new, key in zip(tasks, keys, strict=True)
-            ]
+            keys = [self._key_part(field, maker(dict(task))) for task in new.tasks]
+            rows = [(*row, key) for row, key in zip(new.rows, keys, strict=True)]
+            return new._replace(names=(*new.names, field.name), rows=rows, made_keys=True)
         if missing and self.machine.settings.id == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
-        return tasks
+        return new
 
     def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
         """Return the values of `update=`, converted, by field name. Only xq itself sets the role error (`sets_error`).
@@ -368,18 +411,24 @@ class Tasks(Generic[T]):
         """
         if update is None:
             return {}
-        if not isinstance(update, Mapping):
+        if type(update) is not dict and not isinstance(update, Mapping):
             raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
-        values = {}
-        for name, value in update.items():
-            field = self._written(name)
-            role = self._role_of.get(field.name)
-            if role and not (sets_error and role == "error"):
-                raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
-            if field in self.table.key:
-                raise BadValue(f"update cannot change the key {shown(name)}")
-            values[field.name] = self._converted(field, value)
-        return values
+        fields = self._updated.get((sets_error, *update))
+        if fields is None:
+            fields = self._updated[sets_error, *update] = [self._updatable(name, sets_error) for name in update]
+        return {
+            field.name: value if type(value) is field.native else self._converted(field, value)
+            for field, value in zip(fields, update.values(), strict=True)
+        }
+
+    def _updatable(self, name: object, sets_error: bool) -> Field:
+        field = self._written(name)
+        role = self._role_of.get(field.name)
+        if role and not (sets_error and role == "error"):
+            raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
+        if field in self.table.key:
+            raise BadValue(f"update cannot change the key {shown(name)}")
+        return field
 
     def _converted(self, field: Field, value: Any) -> Any:
         if value is None or type(value) is field.native:

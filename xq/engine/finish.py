@@ -272,7 +272,8 @@ class Finish(Generic[T]):
             raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
         alike = update is None or isinstance(update, Mapping)
         asked = self._asked(event, options, update if alike else None)  # type: ignore[arg-type]
-        identified = [self.tasks.identify(key) for key in keys]
+        identified = list(map(self.tasks.identify, keys))
+        app_keys = self.tasks.app_keys([parts for parts, _ in identified])
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
         written = [] if alike and error is None else self._written(identified, {} if alike else update, error)
@@ -296,8 +297,7 @@ class Finish(Generic[T]):
                     continue
                 for batch in chunks(group, BATCH):
                     moved |= self._batch(asked, state, token, batch)
-            hydrate, app_key = self.tasks.returned, self.tasks.app_key
-            return [hydrate(moved[app_key(parts)]) for parts, _ in identified]
+            return self.tasks.returned_all([moved[key] for key in app_keys])
 
         return self.database.unit(move, transaction=True)
 
@@ -363,7 +363,7 @@ class Finish(Generic[T]):
         else:
             move = partial(self._move, connection, binding, asked, "key", transition, token)
             rows = [row for parts in keys for row in move(named(parts))]
-        moved = {self.tasks.app_key_of(row): row for row in rows}
+        moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.app_key(parts) not in moved:
                 found = self._find(asked, parts, token)

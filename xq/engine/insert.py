@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
 from xq.core.ports import REFUSALS, Connection, Row
-from xq.core.values import New, Parts, Seconds, Tasks, chunks, named
+from xq.core.values import New, Parts, Seconds, Tasks, named
 from xq.engine.steps import Steps
 
 T = TypeVar("T")
@@ -48,22 +47,25 @@ class Inserts(Generic[T]):
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
                 self._usual = transition
-        brought = [self.tasks.new(tasks[0])] if len(tasks) == 1 else [self.tasks.new(task) for task in tasks]
+        apart = len(tasks) == 1 or self._unique
+        brought = [self.tasks.new(task) for task in tasks] if apart else self.tasks.new_many(tasks)
         for new in brought if seconds else ():
             self._check_own(new, seconds)
         if self._unique:  # the first statement reads: it looks for the holder of the value
             self.database.begin_writing()
         connection = self.database.begin()
+        if not apart:
+            binding = self.database.binding or self.database.open()
+            brought = list(_for_statements(brought, binding.dialect.most_values))
         if len(brought) == 1:
             if not self._unique and not self.database.store.may_fail_to_read:
-                return self._insert(transition, brought, seconds, connection)
+                return self._insert(transition, brought[0], seconds, connection)
             return self._put_one(transition, brought[0], seconds, words)
 
         def put() -> list[T]:
             if self._unique:
                 return [task for new in brought for task in self._put_one(transition, new, seconds, words)]
-            most = self.database.dialect.most_values
-            return [task for batch in _batches(brought, most) for task in self._insert(transition, batch, seconds)]
+            return [task for new in brought for task in self._insert(transition, new, seconds)]
 
         return self.database.unit(put, transaction=True)
 
@@ -74,15 +76,15 @@ class Inserts(Generic[T]):
 
     def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> list[T]:
         unique = self._unique
-        value = new.value(self.tasks.table.roles[unique.role].name) if unique else None
+        (value,) = new.values(self.tasks.table.roles[unique.role].name) if unique else (None,)
         if unique is None or value is None:
             # Reading the row back may raise: then undo the put.
-            return self.database.unit(partial(self._insert, transition, [new], seconds), transaction=True)
+            return self.database.unit(partial(self._insert, transition, new, seconds), transaction=True)
 
         def put() -> list[T]:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
-                return self._insert(transition, [new], seconds)
+                return self._insert(transition, new, seconds)
             if words["on_conflict"] == "raise":
                 key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
@@ -109,7 +111,7 @@ class Inserts(Generic[T]):
         forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}
         update = forgotten | {
             name: value
-            for name, value in zip(new.names, new.row, strict=True)
+            for name, value in zip(new.names, new.rows[0], strict=True)
             if name in new.brought and name not in keys
         }
         connection, binding = self.database.begin(), self.database.open()
@@ -121,35 +123,34 @@ class Inserts(Generic[T]):
         return self.tasks.returned(self.database.perform(step, connection, values)[0])
 
     def _insert(
-        self, transition: Transition, tasks: Sequence[New], seconds: Seconds, connection: Connection | None = None
+        self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
     ) -> list[T]:
-        """Put tasks that have the same fields by one statement. If a generated key is in use, generate another."""
+        """Put tasks by one statement. If a generated key is in use, generate another."""
         database, store = self.database, self.database.store
         connection = connection or store.ready()
         binding = database.binding or database.open()
-        if tasks[0].own:
-            seconds = {**tasks[0].own, **seconds}
+        if new.own:
+            seconds = {**new.own, **seconds}
+        n = len(new.rows)
         for _ in range(TRIES):
-            complete = self.tasks.with_keys(tasks) if self._makes_keys else tasks
-            step = self.steps.insert(binding, transition, tuple(seconds), complete[0].names, len(tasks))
+            complete = self.tasks.with_keys(new) if self._makes_keys else new
+            step = self.steps.insert(binding, transition, tuple(seconds), complete.names, n)
             values = database.values(seconds)
-            values["rows"] = [complete[0].row] if len(tasks) == 1 else [new.row for new in complete]
-            values["adding"] = len(tasks)
+            values["rows"], values["adding"] = complete.rows, n
             try:
                 rows = database.perform(step, connection, values)
             except Exception as error:
                 if store.classify(error) in REFUSALS:
-                    if any(new.made_key and self._is_there(new) for new in complete):
+                    if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
                         continue
                     if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
                         raise Duplicate(self.name) from error
                 raise
-            if len(rows) < len(tasks):
-                self._refuse(len(tasks))
-            hydrate = self.tasks.returned
+            if len(rows) < n:
+                self._refuse(n)
             if len(rows) == 1:
-                return [hydrate(rows[0])]
-            return [hydrate(found) for found in self._as_put(rows, complete)]
+                return [self.tasks.returned(rows[0])]
+            return self.tasks.returned_all(self._as_put(rows, complete))
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self, adding: int) -> None:
@@ -160,23 +161,29 @@ class Inserts(Generic[T]):
             raise Duplicate(self.name)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
 
-    def _key_in(self, new: New) -> Parts:
-        return tuple(new.value(field.name) for field in self.tasks.table.key)
+    def _keys_in(self, new: New) -> list[Parts]:
+        return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
 
-    def _is_there(self, new: New) -> bool:
-        return bool(self.database.execute(self.database.dialect.look(), named(self._key_in(new))))
+    def _is_there(self, parts: Parts) -> bool:
+        return bool(self.database.execute(self.database.dialect.look(), named(parts)))
 
-    def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
+    def _as_put(self, rows: list[Row], new: New) -> list[Row]:
         """Return the rows in the order of their tasks: by their keys, else in ascending order of the keys."""
-        if None in self._key_in(tasks[0]):  # the database makes keys in ascending order
+        if any(field.name not in new.names for field in self.tasks.table.key):  # the database makes keys in this order
             return sorted(rows, key=self.tasks.app_key_of)
         by_key = {self.tasks.app_key_of(row): row for row in rows}
-        found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
+        found = [by_key.get(key) for key in self.tasks.app_keys(self._keys_in(new))]
         return [row for row in found if row is not None] if None not in found else rows
 
 
-def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:
-    """Yield runs of tasks for one statement each: the same fields, the same seconds, and at most `most` values."""
-    for _, alike in groupby(tasks, key=lambda new: (new.names, new.own)):
-        batch = list(alike)
-        yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].row) + 1))))
+def _for_statements(together: list[New], most: int) -> Iterator[New]:
+    """Yield the same tasks for one statement each, which has at most `most` values."""
+    for new in together:
+        size = max(1, min(BATCH, most // (len(new.names) + 1)))
+        if len(new.rows) <= size:
+            yield new
+            continue
+        tasks = new.tasks if len(new.tasks) == len(new.rows) else []
+        for place in range(0, len(new.rows), size):
+            part = slice(place, place + size)
+            yield new._replace(tasks=tasks[part], rows=new.rows[part])

@@ -114,7 +114,7 @@ class Steps:
                 self.count(binding, event, source, target, n)
             return rows
 
-        return lambda connection, values: connection.atomically(counted, values)
+        return lambda connection, values: connection.atomically(values, counted)
 
     def counts_apart(self, event: str, *transitions: Transition) -> bool:
         """Return whether the event needs a counter of its own: it is not the usual one of all these transitions."""

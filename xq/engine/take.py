@@ -135,10 +135,9 @@ class Takes(Generic[T]):
         return self._in_order(rows or self._found_late(step, values, swept, guesses), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
-        hydrate = self.tasks.returned
         if len(rows) > 1:
             self.tasks.sort(rows)
-        return [hydrate(row, token) for row in rows]
+        return self.tasks.returned_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None, guesses: bool) -> list[Row]:
         """Sweep and take again, until a take finds nothing after a sweep that moved nothing."""

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.dialect import Run
@@ -18,6 +19,7 @@ from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
+from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
@@ -297,7 +299,7 @@ class Mariadb(MariadbObjects):
             batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
             return [row for batch in batches for row in change(connection, values, batch)]
 
-        return lambda connection, values: connection.atomically(run, values)
+        return partial(OpenConnection.atomically, work=run)
 
     def _find_listed(self, statement: Statement, connection: Connection, values: Values) -> list[Row]:
         parts = json.loads(values["keys"])

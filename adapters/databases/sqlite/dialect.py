@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from xq.adapters.databases.counters import Number
@@ -29,6 +29,7 @@ from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import parts_of_uuid
+from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import (
@@ -149,7 +150,7 @@ class Sqlite(Dialect):
             run = self.query(statement.sql, statement.names, width)
         in_context = with_context(event, run, self.has_history) if event else run
         # Within the transaction, whose beginning waits for other writers: the time that triggers read is after that.
-        return (lambda connection, values: connection.atomically(in_context, values)) if statement.after else in_context
+        return partial(OpenConnection.atomically, work=in_context) if statement.after else in_context
 
     def _taking(self, statement: Statement) -> Run:
         """Return a function that runs a statement that takes tasks and writes their owners."""
