@@ -22,6 +22,7 @@ def test_a_take_on_a_file_makes_at_most_25_python_calls_at_most_8_deep(shared_db
         Task.take().ack()
     Task.put(task())
     Task.xq._takes.timers.sweep_if_any()  # else the take may be the one that looks for due tasks
-    _, calls = Context().run(traced, Task.take)  # whatever session a test before it joined in this thread
+    # In a context of its own, whatever session a test before it joined in this thread.
+    _, calls = Context().run(traced, lambda: Task.take())
     assert len(calls) <= 25, "\n".join(call.name for call in calls)
     assert max(call.depth for call in calls) <= 8
