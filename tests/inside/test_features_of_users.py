@@ -123,9 +123,9 @@ def test_each_name_of_a_value_in_sql_is_documented():
 @pytest.mark.parametrize(
     ("names", "some"),
     [
-        (names_in_sql, {"told", "k1", "f0", "f2_0", "chosen", "rows", "listed", "many", "own_ttr"}),
+        (names_in_sql, {"context", "k1", "f0", "f2_0", "chosen", "rows", "listed", "many", "own_ttr"}),
         (names_of_arguments, {"task", "event", "timeout"}),
-        (documented_names, {"told", "k1", "f3_1", "many", "own_ttl", "waiter", "savepoint"}),
+        (documented_names, {"context", "k1", "f3_1", "many", "own_ttl", "waiter", "savepoint"}),
     ],
 )
 def test_whatever_has_a_name_of_its_own_is_no_option(names, some):
