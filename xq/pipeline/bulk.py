@@ -262,7 +262,7 @@ class _Modelless:
     """The part of a store that `Tasks` needs for messages, in a process without the model."""
 
     model = type(None)
-    hydrate = tuple
+    hydrate = hydrate_all = tuple
 
     def __init__(self, name: str) -> None:
         self.name = name
