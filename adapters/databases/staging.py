@@ -120,7 +120,7 @@ class Staging:
         if guard is None:
             return [], ""
         value = f"s.{of.roles[guard.role]}"
-        holder = filled(of.held_by_one(guard, "t."), unique=value)
+        holder = filled(of.has_unique_value(guard, "t."), unique=value)
         free = f"NOT EXISTS (SELECT 1 FROM {of.table_in_schema} AS t WHERE {holder})"
         if change.target in guard.states:
             free = f"xq_turn = 1 AND {free}"

@@ -134,7 +134,7 @@ class Postgres(Server):
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
 
     @property
-    def held_by(self) -> str:
+    def owner_for_range(self) -> str:
         return f'({self.roles["owner"]} COLLATE "C")'  # for a range of bytes
 
     @property
@@ -159,21 +159,20 @@ class Postgres(Server):
         locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
         mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
-        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
-        return (
-            f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
-        )
+        fenced = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
+        parts = f"locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({fenced})"
+        return f"{self.key} IN (WITH {parts} SELECT * FROM held)"
 
-    def pick(self, columns: str, rows: Selector) -> str:
-        if self.groups and self.picked_from(rows):
-            return self.groups.picked(columns, rows)
-        beside = rows.way == "held" and "owner" not in self.roles
-        query = self._pick_beside(rows) if beside else super().pick(columns, rows)
+    def select(self, columns: str, rows: Selector) -> str:
+        if self.groups and self.heads_for(rows):
+            return self.groups.select(columns, rows)
+        beside = rows.way == "owned" and "owner" not in self.roles
+        query = self._select_by_owners(rows) if beside else super().select(columns, rows)
         locked = f"{query}{self.lock} SKIP LOCKED"
         # MATERIALIZED, since a query that locks must run only once.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
-    def _pick_beside(self, rows: Selector) -> str:
+    def _select_by_owners(self, rows: Selector) -> str:
         """Return a query of the rows of a session, by the side table of owners."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
         taken = self.is_state(rows.state, f"t.{self.roles['status']}")
@@ -230,8 +229,8 @@ class Postgres(Server):
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
 
     def hold_all(self, states: Iterable[str]) -> str:
-        held = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
-        return f"SELECT COUNT(*) FROM ({held}) AS held"
+        rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
+        return f"SELECT COUNT(*) FROM ({rows}) AS held"
 
     @property
     def session_listed(self) -> str:

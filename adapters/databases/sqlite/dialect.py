@@ -71,7 +71,7 @@ class Sqlite(Dialect):
     commits = "PRAGMA data_version"  # does not change with this connection's own commits
     no_limit = -1
     most_values = 32_766
-    mark = "?"
+    placeholder = "?"
     serial = "INTEGER PRIMARY KEY"
     groups_kind = SqliteGroups
     exports_kind = SqliteExports
@@ -126,11 +126,11 @@ class Sqlite(Dialect):
         by, chosen = super().choice(rows)
         return by, self.keys_there() + chosen
 
-    def pick(self, columns: str, rows: Selector) -> str:
-        utubes = self.picked_from(rows)
+    def select(self, columns: str, rows: Selector) -> str:
+        utubes = self.heads_for(rows)
         if utubes is None:
-            return super().pick(columns, rows)
-        both = " UNION ALL ".join(f"SELECT * FROM ({pick})" for pick in utubes.picks(utubes.mine, rows))
+            return super().select(columns, rows)
+        both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in utubes.candidates(utubes.mine, rows))
         limit = "1" if rows.way == "first" else ":n"
         return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {limit}"
 
@@ -153,13 +153,13 @@ class Sqlite(Dialect):
 
     def _taking(self, statement: Statement) -> Run:
         """Return a function that runs a statement that takes tasks and writes their owners."""
-        text, pick = self.filled(statement.sql)
-        one, pick_one = self.filled(statement.after)
+        text, values_of = self.filled(statement.sql)
+        one, key_of = self.filled(statement.after)
         several = self.query(statement.after_all) if statement.after_all else None
         parts = [(f"k{i}", place) for i, place in enumerate(self._key_at)]
 
         def taking(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            rows, owner = connection.execute(text, pick(values)), values["owner"]
+            rows, owner = connection.execute(text, values_of(values)), values["owner"]
             if several and len(rows) > 1:
                 listed = self.listed([[row[place] for _, place in parts] for row in rows])
                 if listed:
@@ -169,7 +169,7 @@ class Sqlite(Dialect):
                 owned = {"owner": owner}
                 for name, place in parts:
                     owned[name] = row[place]
-                connection.execute(one, pick_one(owned))
+                connection.execute(one, key_of(owned))
             return rows
 
         return taking
