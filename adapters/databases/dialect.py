@@ -17,7 +17,7 @@ from xq.adapters.databases.named import by_position, in_order
 from xq.adapters.databases.objects import Objects
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.staging import Staging
-from xq.adapters.databases.timers import Timers
+from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
@@ -44,7 +44,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Writes, Timers, Waits, Records, Objects):
+class Dialect(Writes, DueTimes, Waits, Records, Objects):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The

@@ -12,7 +12,7 @@ from xq.core.machine import ABSENT, LONGEST, TAKEN
 from xq.core.ports import HISTORY, Kind
 
 
-class History(Terms):
+class HistoryTable(Terms):
     """A row of the history is a transition of one task, in the order of the commits."""
 
     history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history

@@ -91,7 +91,7 @@ def _comparable(column: Column, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reader(Extract):
+class ExtractReader(Extract):
     """Reads an extract. Each database has a subclass."""
 
     placeholder_of_driver: ClassVar[str] = "%s"

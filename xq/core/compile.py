@@ -145,7 +145,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     return Change(row.target, roles, update)
 
 
-class Shape(NamedTuple):
+class PutShape(NamedTuple):
     """The form of rows that one statement puts."""
 
     given: frozenset[str]  # the names of the options

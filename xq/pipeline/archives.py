@@ -42,7 +42,7 @@ LOADING: Final = "~"  # the prefix of the names of runs that are still loading
 BITS: Final = 52  # of random numbers; a DOUBLE holds so many exactly
 
 
-class Moved(NamedTuple):
+class Transferred(NamedTuple):
     """The result of an export or a restore: how many tasks moved."""
 
     moved: int
@@ -277,7 +277,7 @@ class Archives:
             check=SameGeneration(replace(generation_extract, address=generation_extract.address.shown), generation),
         )
 
-    def stage(self, run: str, before_us: int) -> Moved:
+    def stage(self, run: str, before_us: int) -> Transferred:
         """Move done tasks into the outbox: those done before a moment, and those whose time is unknown.
 
         Each transaction moves a bounded number of tasks. A task that another process changes meanwhile stays in the
@@ -301,7 +301,7 @@ class Archives:
         execute(outbox.over)
         if past and since_us is not None:
             past = {**past, "before_us": min(past["before_us"], since_us)}
-        return Moved(moved, stayed, past)
+        return Transferred(moved, stayed, past)
 
     def _take_out(self, run: str, numbers: Sequence[int], newest: int) -> int:
         self.check_alone()
@@ -383,7 +383,7 @@ class Archives:
         found = self.database.execute(self._outbox.in_the_way, {"run": run})
         return [self.steps.tasks.app_key(tuple(parts)) for parts in found]
 
-    def put_back(self, run: str) -> Moved:
+    def put_back(self, run: str) -> Transferred:
         """Move a run from the outbox back into the table, as D.
 
         Tasks stay in the outbox if the database refuses them, for example since the table has their keys again.
@@ -394,7 +394,7 @@ class Archives:
         while True:
             found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
-                return Moved(moved, self.count(run))
+                return Transferred(moved, self.count(run))
             numbers = [n for (n,) in found]
             moved += self._in_parts(lambda part: self._put_back(run, columns, part), numbers)
             last = numbers[-1]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.ports import Field
@@ -19,7 +19,7 @@ SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
 
 
-class MariadbReader(Reader):
+class MariadbReader(ExtractReader):
     """Reads extracts of MariaDB. Rows commit in any order of ids, so dirty reads detect uncommitted ones."""
 
     # Spark writes names in double quotes, and texts with no regard for backslashes.

@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from xq.adapters.databases.named import NAMED
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
 from xq.pipeline.scan import Checkpoint, Column, Condition, Part
 
 
-class PostgresReader(Reader):
+class PostgresReader(ExtractReader):
     """Reads extracts of PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
 
     def _stock(self, column: Column) -> Column:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
@@ -20,7 +20,7 @@ from xq.pipeline.scan import WHOLE, Checkpoint, Column, Extract, Part, What
 NUMBERS = ("BIGINT", "DOUBLE")
 
 
-class SqliteReader(Reader):
+class SqliteReader(ExtractReader):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
 
     placeholder_of_driver = "?"
