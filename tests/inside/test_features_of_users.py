@@ -16,7 +16,7 @@ from tests.factories import task
 from tests.golden.regenerate import DATABASES, QUEUES, entries
 from tests.steps import bring, state
 from tests.support.features import PARK, RETRY
-from xq import Column, Detour, Feature, Timer, Transition
+from xq import Choice, Column, Detour, Feature, Timer, Transition
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.named import by_position
 from xq.core.machine import NUMBERED, Machine
@@ -40,6 +40,18 @@ REFUSED: dict[str, tuple[str, Feature]] = {
     "two states to pick from": (
         "one state only",
         Feature("own", transitions=(Transition("R", "park", "P"), Transition("RP", "grab", "T", picks=True))),
+    ),
+    "an option that is no time": (
+        "the option 'force' of park must be the seconds of a timer or a detour of this queue: it has none",
+        Feature("own", transitions=(Transition("R", "park", "P", given="force"),)),
+    ),
+    "words for another event than put": (
+        "only put takes an option that is a word, not 'bury'",
+        Feature("own", choices=(Choice("bury", "how", ("deep", "shallow")),)),
+    ),
+    "a role that does not exist": (
+        r"uses the role 'flag', which does not exist: there are status \(text or integer or bigint\), runat \(double",
+        Feature("own", columns=(Column("flag", at={"R": True}),)),
     ),
     "a column of a role that is not mapped": (
         "'error'",
@@ -123,9 +135,9 @@ def test_each_name_of_a_value_in_sql_is_documented():
 @pytest.mark.parametrize(
     ("names", "some"),
     [
-        (names_in_sql, {"told", "k1", "f0", "f2_0", "chosen", "rows", "listed", "many", "own_ttr"}),
+        (names_in_sql, {"context", "k1", "f0", "f2_0", "chosen", "rows", "listed", "many", "own_ttr"}),
         (names_of_arguments, {"task", "event", "timeout"}),
-        (documented_names, {"told", "k1", "f3_1", "many", "own_ttl", "waiter", "savepoint"}),
+        (documented_names, {"context", "k1", "f3_1", "many", "own_ttl", "waiter", "savepoint"}),
     ],
 )
 def test_whatever_has_a_name_of_its_own_is_no_option(names, some):

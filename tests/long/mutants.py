@@ -616,7 +616,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # Spark
     Mutant(
         "of a task that was buried, dug and done, the report tells the first end",
-        "adapters/spark/report.py",
+        "adapters/spark/tables.py",
         'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         (f"{SPARK}/core/test_round_trip.py",),
