@@ -143,7 +143,7 @@ def is_there(model: type[pw.Model]) -> bool:
     return bool(model.table_exists())
 
 
-class Records:
+class TubeRecords:
     """The table in which the tubes of a database are recorded.
 
     It is a queue itself, without tasks: so the database has what all queues share, be there a tube or not.

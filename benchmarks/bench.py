@@ -58,8 +58,7 @@ def opened(
 
 def ratio(of: Series, to: Series, what: str) -> str:
     """Best/median of the repetitions, and the rate."""
-    best, median = of.best(what) / to.best(what), of.median(what) / to.median(what)
-    return f"{best:.2f} / {median:.2f} · {rate(of.median(what))}"
+    return f"{of.times(to, what)} · {rate(of.median(what))}"
 
 
 def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) -> list[list[str]]:

@@ -95,8 +95,7 @@ def fused(durable: bool, effort: Effort, home: Home) -> Table:
     base, *_ = results.values()
     rows = []
     for name, of in results.items():
-        times = f"{of.best('rate') / base.best('rate'):.2f} / {of.median('rate') / base.median('rate'):.2f}"
-        rows.append([name, rate(of.best("rate")), rate(of.median("rate")), times])
+        rows.append([name, rate(of.best("rate")), rate(of.median("rate")), of.times(base, "rate")])
     return Table(["ack and take", "best", "median", "to the first"], rows)
 
 

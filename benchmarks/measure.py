@@ -48,6 +48,11 @@ class Series:
     def median(self, what: str) -> float:
         return statistics.median(self.numbers[what])
 
+    def times(self, other: Series, what: str, digits: int = 2) -> str:
+        """How many times the other's rate this one is: by the best / by the median."""
+        best, median = self.best(what) / other.best(what), self.median(what) / other.median(what)
+        return f"{best:.{digits}f} / {median:.{digits}f}"
+
 
 def race(starters: Iterable[K], run: Callable[[K], Numbers], repetitions: int) -> dict[K, Series]:
     """`run` each of the starters as often as `repetitions` says, and once before that to warm up."""

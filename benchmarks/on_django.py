@@ -135,8 +135,7 @@ def seam(effort: Effort, home: Home) -> Table:
 def cell(results: Mapping[str, Series], name: str, what: str) -> str:
     """A rate; for Django how many times as long it took as Peewee, by the best and by the median."""
     of, to = results[name], results[name.replace("Django", "Peewee")]
-    ratios = [to.best(what) / of.best(what), to.median(what) / of.median(what)]
-    times = f"{ratios[0]:.2f} / {ratios[1]:.2f} · " if of is not to else ""
+    times = f"{to.times(of, what)} · " if of is not to else ""
     return f"{times}{rate(of.median(what))}"
 
 
@@ -310,8 +309,7 @@ def workers(effort: Effort, home: Home) -> Table:
     rows = []
     for name, of in results.items():
         told = NAMES.get(name) or f"{name} {version(name)}"
-        ours = results["default"]
-        times = f"{ours.best('both') / of.best('both'):.1f} / {ours.median('both') / of.median('both'):.1f}"
+        times = results["default"].times(of, "both", 1)
         rows.append([told, *(rate(of.median(what)) for what in ("enqueue", "work", "both")), times])
     return Table(["", "enqueue", "work", "both", "xq's django.tasks to it"], rows)
 

@@ -286,8 +286,7 @@ def peers(effort: Effort, home: Home) -> Table:
     rows = []
     for name, of in results.items():
         told = name if name == FLOOR else f"{name} {version(DISTRIBUTIONS.get(name, name))}"
-        ours = results[XQ]
-        times = f"{ours.best('cycle') / of.best('cycle'):.1f} / {ours.median('cycle') / of.median('cycle'):.1f}"
+        times = results[XQ].times(of, "cycle", 1)
         rows.append([told, *(rate(of.median(call)) for call in CALLS), times, REMARKS.get(name, "")])
     return Table(["", *CALLS, "xq's cycles to its", "durability, remarks"], rows)
 

@@ -250,8 +250,8 @@ TAKES = (
     f'SELECT e."key", e.tube, COUNT(*) AS takes FROM ({ENDED}) AS e '
     f'JOIN {HISTORY} AS h ON h."key" = e."key" AND h.target = \'T\' GROUP BY 1, 2'
 )
-# Tables of the report by hand, each a query: of one queue, whose keys are never used again, all of its history. Not
-# overall and failures; and of stuck what is looked at, without the limit.
+# The tables of the report as SQL by hand, for one queue that never uses a key again, over its whole history. The tables
+# overall and failures are left out. stuck has every task that is Ready or Taken, without the limit of its state.
 SQL: Mapping[str, str] = {
     "throughput": f"SELECT tube, {HOUR} AS bucket, {MOVES} FROM {HISTORY} GROUP BY 1, 2",
     "states": ranks(f"SELECT * FROM ({STAYS}) AS stays WHERE us IS NOT NULL", "tube, source"),

@@ -195,10 +195,9 @@ def compared(what: str, often: Callable[[Effort], int], effort: Effort, home: Ho
     series = {name: Series({"rate": rates}) for name, _, _, rates in found}
     rows = []
     for name, n, to, _ in found:
-        of, base = series[name], series[to]
+        of = series[name]
         seconds = f"{n / of.best('rate'):.2f} / {n / of.median('rate'):.2f}"
-        ratio = f"{of.best('rate') / base.best('rate'):.2f} / {of.median('rate') / base.median('rate'):.2f}"
-        rows.append([name, f"{n:,}", seconds, rate(of.median("rate")), ratio])
+        rows.append([name, f"{n:,}", seconds, rate(of.median("rate")), of.times(series[to], "rate")])
     return Table(["", "rows", "seconds", "rows a second", "rate, to that of the other"], rows)
 
 

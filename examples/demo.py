@@ -324,7 +324,7 @@ def show_history(modules: xq.Queue[Module], module: Module) -> None:
     rows = []
     for told in modules.history(module):
         spent = "" if told.dur_us is None else f"{told.dur_us / 1000:.0f}"
-        owner, _, _ = (told.owner or "").partition("/")  # then the mark of this very take
+        owner, _, _ = (told.owner or "").partition("/")  # then the token of this take
         rows.append((told.event, f"{told.source}-{told.target}", spent, str(pids.get(owner, "")), told.attempt))
     show(f"The history of {module.name}", ("event", "from-to", "after ms", "worker", "attempt"), rows)
 

@@ -173,7 +173,7 @@ def run_script(db: pw.Database, text: str) -> None:
     elif isinstance(db, pw.SqliteDatabase):
         db.connection().executescript(text)
     else:
-        db.connection().execute(text)  # Peewee's own would take a % for the mark of a value
+        db.connection().execute(text)  # Peewee's own would take a % for the placeholder of a value
 
 
 def refused(db: pw.Database) -> Any:

@@ -166,7 +166,7 @@ def model(db: pw.Database, plan: Plan) -> Any:
 # one process
 
 
-Hand = tuple[Any, str]  # a task that was taken: its key, and the mark of the take
+Hand = tuple[Any, str]  # a task that was taken: its key, and the token of the take
 
 
 def hand(task: Any) -> Hand:
@@ -227,8 +227,8 @@ class Worker:
         """From now on, or from an earlier time on."""
         self.tell("lets go", *hand(task), event, at)
 
-    def _did(self, event: str, key: Any, mark: str | None = None) -> None:
-        self._done.append((event, key, mark))
+    def _did(self, event: str, key: Any, token: str | None = None) -> None:
+        self._done.append((event, key, token))
         self._flush()
 
     def _flush(self) -> None:
@@ -886,13 +886,13 @@ class Hold:
     since: float
     begin: float
     end: float
-    mark: str
+    token: str
     again: bool = False  # whether it goes on, since what had ended it was undone
 
     def is_of_one_hand(self, other: Hold) -> bool:
         """Whether these are no two hands: of what goes on, a transaction that was undone may have had a part."""
-        same_session = _session_of(self.mark) == _session_of(other.mark)
-        return self.mark == other.mark or (same_session and (self.again or other.again))
+        same_session = _session_of(self.token) == _session_of(other.token)
+        return self.token == other.token or (same_session and (self.again or other.again))
 
 
 @dataclass
@@ -901,7 +901,7 @@ class Witness:
 
     away_at: Sequence[Away] = ()
     errors: list[str] = field(default_factory=list)
-    did: Counter[tuple[str, Any, str | None]] = field(default_factory=Counter)  # event, key, mark
+    did: Counter[tuple[str, Any, str | None]] = field(default_factory=Counter)  # event, key, token
     tried: set[tuple[str, Any, str | None]] = field(default_factory=set)
     holds: dict[Any, list[Hold]] = field(default_factory=lambda: defaultdict(list))
     away: dict[Any, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
@@ -916,43 +916,43 @@ class Witness:
         left: dict[tuple[Any, str], float] = {}  # since when it has them no more
         taking: dict[Any, float] = {}
 
-        def let_go(key: Any, mark: str, at: float) -> None:
-            since, begin, until, again = having.pop((key, mark))
+        def let_go(key: Any, token: str, at: float) -> None:
+            since, begin, until, again = having.pop((key, token))
             last = at if until is None else min(at, until - SLACK)
             if last > begin:
-                self.holds[key].append(Hold(since, begin, last, mark, again))
+                self.holds[key].append(Hold(since, begin, last, token, again))
 
         for at, what, *told in lines:
             if what == "has":
-                key, mark, since, until = told
-                self.sessions.setdefault(_session_of(mark), since)
-                if (key, mark) in having:
-                    let_go(key, mark, at)
+                key, token, since, until = told
+                self.sessions.setdefault(_session_of(token), since)
+                if (key, token) in having:
+                    let_go(key, token, at)
                 # What a transaction had let go of was in hand all the time, when that is undone.
-                again = (key, mark) in left
-                having[key, mark] = since, left.pop((key, mark), at), until, again
+                again = (key, token) in left
+                having[key, token] = since, left.pop((key, token), at), until, again
             elif what == "lets go":
-                key, mark, event, earlier = told
-                self.tried.add((event, key, mark))
-                if (key, mark) in having:
-                    let_go(key, mark, at if earlier is None else earlier)
-                    left[key, mark] = at
+                key, token, event, earlier = told
+                self.tried.add((event, key, token))
+                if (key, token) in having:
+                    let_go(key, token, at if earlier is None else earlier)
+                    left[key, token] = at
             elif what == "session":
                 self.sessions.setdefault(told[0], at)
             elif what == "did":
-                event, key, mark = told
-                self.did[event, key, mark] += 1
+                event, key, token = told
+                self.did[event, key, token] += 1
             elif what == "utube":
-                key, mark, utube = told
-                self.utubes[key, mark] = utube
+                key, token, utube = told
+                self.utubes[key, token] = utube
             elif what == "takes away":
                 taking.setdefault(told[0], at)
             elif what == "took away":
                 self.away[told[0]].append((taking.pop(told[0], 0.0), at))
             elif what == "error" or (what == "trouble" and not self._was_away(at)):
                 self.errors.append(f"{path.name}: {told[0]}")
-        for key, mark in list(having):
-            let_go(key, mark, end)
+        for key, token in list(having):
+            let_go(key, token, end)
         for key, at in taking.items():
             self.away[key].append((at, float("inf")))
 
@@ -965,7 +965,7 @@ class Witness:
 
         Whoever stood still may hear of a take only when the server is gone, and another has the task.
         """
-        known = self.sessions[_session_of(hold.mark)]
+        known = self.sessions[_session_of(hold.token)]
         ends = [down for down, up in self.away_at if known < up and hold.end > down]
         return replace(hold, begin=min(hold.begin, *ends), end=min(ends)) if ends else hold
 
@@ -977,13 +977,13 @@ class Witness:
                 if latest and hold.begin < latest.end and not latest.is_of_one_hand(hold):
                     begin, since = hold.begin, latest.since
                     if not any(at <= begin and over >= since for at, over in self.away.get(key, ())):
-                        yield f"task {key} was handed to {hold.mark} while {latest.mark} had it"
+                        yield f"task {key} was handed to {hold.token} while {latest.token} had it"
                 if latest is None or hold.end > latest.end:
                     latest = hold
 
 
-def _session_of(mark: str) -> str:
-    return mark.partition("/")[0]
+def _session_of(token: str) -> str:
+    return token.partition("/")[0]
 
 
 def walks(Task: Any, witness: Witness) -> Iterator[str]:
@@ -1029,13 +1029,13 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
             yield f"task {key} is {status}, and by the history {state[key]}"
         if attempts and status != "X" and n != takes[key]:
             yield f"task {key} counts {n} takes, and by the history {takes[key]}"
-    for (event, key, mark), n in witness.did.items():
-        seen = done[event, str(key), mark]
-        if seen < n or (mark and seen > 1):
-            yield f"{event} of {key} by {mark} returned {n} times, and is {seen} times in the history"
-    for event, key, mark in done:
-        if event == "ack" and (event, int(key), mark) not in witness.tried:
-            yield f"{event} of {key} by {mark} is in the history, and nobody called it"
+    for (event, key, token), n in witness.did.items():
+        seen = done[event, str(key), token]
+        if seen < n or (token and seen > 1):
+            yield f"{event} of {key} by {token} returned {n} times, and is {seen} times in the history"
+    for event, key, token in done:
+        if event == "ack" and (event, int(key), token) not in witness.tried:
+            yield f"{event} of {key} by {token} is in the history, and nobody called it"
 
 
 def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None], away: Sequence[Away] = ()) -> list[str]:

@@ -108,8 +108,8 @@ def _define(
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
-    plain = table
-    if extends and (more := offered(store, table.roles, used_by(chosen))):
+    plain, used = table, used_by(chosen)
+    if extends and (more := offered(store, table.roles, used)):
         table = replace(table, roles={**table.roles, **roles_of(store, more)})
         store.check_roles(table.roles)
     for feature in chosen:

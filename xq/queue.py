@@ -453,8 +453,8 @@ class Queue(Generic[T]):
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each taken task."""
         found = []
-        for *key, mark in self._database.execute(self._database.dialect.taken):
-            session, since = sessions.owner_of(mark) if mark else (None, None)
+        for *key, token in self._database.execute(self._database.dialect.taken):
+            session, since = sessions.owner_of(token) if token else (None, None)
             found.append((self._tasks.app_key(tuple(key)), session, since))
         return found
 

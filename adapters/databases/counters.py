@@ -27,11 +27,11 @@ class Counters(Terms):
 
     def counted(self, column: str) -> str:
         """Return the condition that a tube has counters of its own."""
-        return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
+        return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     def counted_in(self, guard: Guard) -> str:
         """Return a query of the number of tasks in the states of a guard. It reads the counters, not the tasks."""
-        states = ", ".join(f"'{state}'" for state in self.holding(guard))
+        states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
         counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"

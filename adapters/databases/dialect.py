@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xq.adapters.databases.checkpoints import Checkpoints, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.named import by_position, picked
+from xq.adapters.databases.named import by_position, in_order
 from xq.adapters.databases.objects import Objects
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.staging import Staging
-from xq.adapters.databases.timers import Timers
+from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
@@ -39,12 +39,12 @@ STALE = {  # suffixes of the objects that depend on the configuration of a queue
 }
 
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
-Pick = Callable[[Mapping[str, Any]], Sequence[Any]]
+InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Writes, Timers, Waits, Records, Objects):
+class Dialect(Writes, DueTimes, Waits, Records, Objects):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -123,26 +123,26 @@ class Dialect(Writes, Timers, Waits, Records, Objects):
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         """Return a function that runs SQL with named values; `brought` names the values in `rows`, as in `runner`."""
-        text, pick = self.filled(sql, brought, width)
+        text, values_of = self.filled(sql, brought, width)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            return connection.execute(text, pick(values))
+            return connection.execute(text, values_of(values))
 
         return run
 
-    def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, Pick]:
-        """Return SQL with the driver's placeholders, and a function that picks their values from the named ones."""
-        text, names = by_position(sql, self.mark)
-        return text, arguments(names, brought, width) if width else picked(names)
+    def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, InOrder]:
+        """Return SQL with the driver's placeholders, and a function that lists their values in this order."""
+        text, names = by_position(sql, self.placeholder)
+        return text, arguments(names, brought, width) if width else in_order(names)
 
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""
-        text, names = by_position(sql, self.mark)
+        text, names = by_position(sql, self.placeholder)
         return store.execute(text, [values[name] for name in names])
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement without rows and return how many it changed. `event` is for the triggers."""
-        sql, names = by_position(statement.sql, self.mark)
+        sql, names = by_position(statement.sql, self.placeholder)
         return store.change(sql, [values[name] for name in names])
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Dialect(Writes, Timers, Waits, Records, Objects):
 
     def loading(self, table: str, columns: Sequence[str]) -> str:
         """Return the statement of the driver's bulk load (`Driver.load`)."""
-        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.mark] * len(columns))})"
+        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.placeholder] * len(columns))})"
 
     sets_context_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
 

@@ -97,11 +97,11 @@ class ServerGroups(Groups):
     def first_known(self) -> str:
         table = self.of.table
         rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
-        return self.mark(self.head(table), rows)
+        return self.make_dirty(self.head(table), rows)
 
     # triggers
 
-    def mark(self, utube: str, rows: str = "") -> str:
+    def make_dirty(self, utube: str, rows: str = "") -> str:
         """Return SQL that makes a group dirty, or the groups of all `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
@@ -230,7 +230,7 @@ class ServerGroups(Groups):
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))
-            self.of.change(store, Statement(self.mark(":utube")), {"utube": dirty[0].utube})
+            self.of.change(store, Statement(self.make_dirty(":utube")), {"utube": dirty[0].utube})
 
 
 def _apart(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:

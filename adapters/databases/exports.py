@@ -189,10 +189,10 @@ class Exports:
 
     @property
     def done_again(self) -> str:
-        """Return a query of the numbers of tasks that moved to D again, after the id `:mark` of the history."""
+        """Return a query of the numbers of tasks that moved to D again, after the id `:after` of the history."""
         return (
             f"SELECT l.n FROM {self.history} AS h JOIN {LEAVING} AS l ON l.stored_key = h.{self.of.quote('key')} "
-            f"WHERE h.id > :mark AND h.target = '{DONE}' AND h.id > COALESCE(l.id, 0)"
+            f"WHERE h.id > :after AND h.target = '{DONE}' AND h.id > COALESCE(l.id, 0)"
         )
 
     def note(self, numbers: Iterable[int]) -> str:
@@ -303,17 +303,17 @@ class Exports:
         """Return a query of the newest id and time of the history, and of its watermark."""
         return f"SELECT MAX(id), MAX(at_us), {self.settled} FROM {self.history}"
 
-    def old(self, mark: Mapping[str, Any]) -> str:
-        """Return the condition of the history's rows before a mark. Never the newest: see `_not_newest`."""
-        xid = f" AND xid < {mark['xid']}" if mark["xid"] is not None else ""
-        return f"id < {mark['id']} AND at_us < {mark['before_us']}{xid}"
+    def old(self, watermark: Mapping[str, Any]) -> str:
+        """Return the condition of the history's rows before a watermark. Never the newest: see `_not_newest`."""
+        xid = f" AND xid < {watermark['xid']}" if watermark["xid"] is not None else ""
+        return f"id < {watermark['id']} AND at_us < {watermark['before_us']}{xid}"
 
-    def oldest(self, mark: Mapping[str, Any]) -> str:
-        return f"SELECT MIN(id) FROM {self.history} WHERE {self.old(mark)}"
+    def oldest(self, watermark: Mapping[str, Any]) -> str:
+        return f"SELECT MIN(id) FROM {self.history} WHERE {self.old(watermark)}"
 
-    def count_old(self, mark: Mapping[str, Any]) -> str:
-        """Return a query of the number of rows before a mark, in a range of ids."""
-        return f"SELECT COUNT(*) FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
+    def count_old(self, watermark: Mapping[str, Any]) -> str:
+        """Return a query of the number of rows before a watermark, in a range of ids."""
+        return f"SELECT COUNT(*) FROM {self.history} WHERE {self.old(watermark)} AND id BETWEEN :low AND :high"
 
-    def forget_old(self, mark: Mapping[str, Any]) -> str:
-        return f"DELETE FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
+    def forget_old(self, watermark: Mapping[str, Any]) -> str:
+        return f"DELETE FROM {self.history} WHERE {self.old(watermark)} AND id BETWEEN :low AND :high"

@@ -110,7 +110,7 @@ class Groups(ABC):
 
     # which task is the next
 
-    def picks(self, columns: Sequence[str], rows: Selector) -> list[str]:
+    def candidates(self, columns: Sequence[str], rows: Selector) -> list[str]:
         """Return queries of the first tasks to take: of the open heads, and of the tasks without a utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
@@ -135,7 +135,7 @@ class Groups(ABC):
     def takeable(self, rows: Selector) -> str:
         """Return the condition that a row of the table is ready, and of the selector's tube."""
         of, table = self.of, f"{self.of.table}."
-        tube = f" AND {of.holds(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
+        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
 
     @staticmethod

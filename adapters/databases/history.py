@@ -12,7 +12,7 @@ from xq.core.machine import ABSENT, LONGEST, TAKEN
 from xq.core.ports import HISTORY, Kind
 
 
-class History(Terms):
+class HistoryTable(Terms):
     """A row of the history is a transition of one task, in the order of the commits."""
 
     history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history
@@ -44,12 +44,12 @@ class History(Terms):
     def owner_noted(self, versions: Mapping[str, str]) -> str:
         """Return SQL of the token of the first of these versions that is taken. `versions` maps aliases to letters."""
         status = self.roles["status"]
-        held = " ".join(
+        cases = " ".join(
             f"WHEN {self.is_state(TAKEN, f'{version}.{status}')} THEN {self.owner_of(version)}"
             for version, letter in versions.items()
             if letter != f"'{ABSENT}'"
         )
-        return f"CASE {held} END"
+        return f"CASE {cases} END"
 
     @abstractmethod
     def owner_of(self, version: str) -> str:

@@ -13,20 +13,20 @@ NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^
 
 
 @lru_cache(maxsize=1000)
-def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
+def by_position(sql: str, placeholder: str) -> tuple[str, tuple[str, ...]]:
     """Return SQL with a driver's placeholder for each named value, and the names in their order.
 
     Positional values are faster than named ones, which the driver would look up.
     """
     names: list[str] = []
 
-    def marked(found: re.Match[str]) -> str:
+    def replaced(found: re.Match[str]) -> str:
         if found["name"] is None:
             return found[0]
         names.append(found["name"])
-        return mark
+        return placeholder
 
-    text = NAMED.sub(marked, sql.replace("%", "%%") if mark == "%s" else sql)
+    text = NAMED.sub(replaced, sql.replace("%", "%%") if placeholder == "%s" else sql)
     return (text, tuple(names)) if names else (sql, ())  # without values, a driver does not interpret %
 
 
@@ -35,8 +35,8 @@ def filled(sql: str, **texts: str) -> str:
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
-def picked(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that picks the values of these names."""
+def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """Return a function that lists the values of these names."""
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda values: ())

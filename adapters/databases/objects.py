@@ -118,8 +118,8 @@ class Objects(Selectors):
             columns, condition, unique = found["runat"]
             found["runat"] = (columns, f"{taken} OR {condition}", unique)
         elif "owner" in self.roles:
-            found["taken"] = (self.held_by, taken, False)
+            found["taken"] = (self.owner_for_range, taken, False)
         for guard in self.machine.guards:
             if guard.name == "unique":
-                found[guard.name] = (self.roles[guard.role], self.in_states(self.holding(guard)), True)
+                found[guard.name] = (self.roles[guard.role], self.in_states(self.guarded_states(guard)), True)
         return found

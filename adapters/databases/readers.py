@@ -1,4 +1,4 @@
-"""Readers of extracts, which need only the driver of a database: conditions, values, ranges and marks."""
+"""Readers of extracts, which need only the driver of a database: conditions, values, ranges and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from xq.adapters.databases.named import by_position, filled
 from xq.adapters.drivers import connect
 from xq.core.errors import BadValue, ConfigurationError, shown
-from xq.pipeline.scan import TESTS, WHOLE, Column, Condition, Extract, Mark, Part, Stock, parted
+from xq.pipeline.scan import TESTS, WHOLE, Checkpoint, Column, Condition, Extract, Part, Stock, parted
 
 ROWS = 10_000  # fetched at once
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,10 +91,10 @@ def _comparable(column: Column, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reader(Extract):
+class ExtractReader(Extract):
     """Reads an extract. Each database has a subclass."""
 
-    mark_of_driver: ClassVar[str] = "%s"
+    placeholder_of_driver: ClassVar[str] = "%s"
 
     # statements
 
@@ -137,10 +137,10 @@ class Reader(Extract):
         listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
         return f"SELECT {listed} FROM {relation or self.relation}{where}{more}", values
 
-    def _beside(self, mark: Mark, way: str, values: dict[str, Any]) -> str:
-        """Return the condition that a row is after a mark (`way` is >), or not after it (<=)."""
+    def _beside(self, checkpoint: Checkpoint, way: str, values: dict[str, Any]) -> str:
+        """Return the condition that a row is after a checkpoint (`way` is >), or not after it (<=)."""
         columns = [self.column(name).sql for name in self.order]
-        names = [self._named(values, part) for part in mark[: len(columns)]]
+        names = [self._named(values, part) for part in checkpoint[: len(columns)]]
         if len(columns) == 1:
             return f"{columns[0]} {way} {names[0]}"
         # The first comparison is for the index.
@@ -198,7 +198,7 @@ class Reader(Extract):
 
     def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         sql, named = self._statement(columns, part)
-        text, order = by_position(sql, self.mark_of_driver)
+        text, order = by_position(sql, self.placeholder_of_driver)
         return self._fetched(text, [named[name] for name in order])
 
     def value(self, column: Column, stored: Any) -> Any:
@@ -219,7 +219,7 @@ class Reader(Extract):
 
     def _asked(self, connection: Any, sql: str, values: Mapping[str, Any]) -> list[Any]:
         """Return all rows of a small result."""
-        text, order = by_position(sql, self.mark_of_driver)
+        text, order = by_position(sql, self.placeholder_of_driver)
         cursor = connection.cursor()
         cursor.execute(text, *([[values[name] for name in order]] if order else []))
         return list(cursor.fetchall())
@@ -232,7 +232,7 @@ class Reader(Extract):
         return None if first is None else (first, last)
 
     @contextmanager
-    def held(self) -> Iterator[str]:
+    def shared_snapshot(self) -> Iterator[str]:
         yield ""
 
     def ranges(self, n: int) -> list[Part]:
@@ -255,9 +255,9 @@ class Reader(Extract):
         """Return the bounds, and conditions that exclude rows written later."""
         return self.bounds(), ()
 
-    # marks
+    # checkpoints
 
-    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
+    def checkpoint(self, after: Checkpoint = (), limit: int | None = None) -> Checkpoint:
         if not self.order:
             raise BadValue(f"the {self.what} of {self.name} change: only the history is settled row by row")
         with self._connected() as connection:
@@ -270,27 +270,27 @@ class Reader(Extract):
             )
         return found
 
-    def _is_of_another(self, connection: Any, mark: Mark) -> bool:
-        """Return whether a mark belongs to another history: its row has changed, or older ids are newer than it.
+    def _is_of_another(self, connection: Any, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint belongs to another history: its row has changed, or older ids are newer than it.
 
         Pruning deletes the oldest rows first, so only a few rows, if any, are left before a deleted one.
         """
-        if not mark or not self.witness:
+        if not checkpoint or not self.witness:
             return False
-        last = self._row(connection, Part(until=mark), "DESC")
-        return bool(last) and last != mark and (last[0] == mark[0] or last[-1] > mark[-1])
+        last = self._row(connection, Part(until=checkpoint), "DESC")
+        return bool(last) and last != checkpoint and (last[0] == checkpoint[0] or last[-1] > checkpoint[-1])
 
     @abstractmethod
-    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
-        """Return the mark as `mark` does; less than `after` if the history ends before that."""
+    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
+        """Return the checkpoint as `checkpoint` does; less than `after` if the history ends before that."""
 
-    def _cut(self, connection: Any, after: Mark, limit: int, until: Mark) -> Mark:
-        """Return the mark of the row `limit` rows after a mark, or `until` if there are fewer."""
+    def _cut(self, connection: Any, after: Checkpoint, limit: int, until: Checkpoint) -> Checkpoint:
+        """Return the checkpoint of the row `limit` rows after a checkpoint, or `until` if there are fewer."""
         return self._row(connection, Part((), after, until), "ASC", limit - 1) or until
 
-    def _row(self, connection: Any, part: Part, way: str, place: int = 0) -> Mark:
-        """Return the mark of the row at index `place` in the order `way` (ASC, DESC); () if there is none."""
-        columns = [self.column(name) for name in self.marked]
+    def _row(self, connection: Any, part: Part, way: str, place: int = 0) -> Checkpoint:
+        """Return the checkpoint of the row at index `place` in the order `way` (ASC, DESC); () if there is none."""
+        columns = [self.column(name) for name in self.checkpoint_columns]
         by = ", ".join(f"{self.column(name).sql} {way}" for name in self.order)
         more = f" ORDER BY {by} LIMIT 1 OFFSET {place}"
         rows = self._asked(connection, *self._statement(columns, part, more))

@@ -85,10 +85,10 @@ class Records(Terms):
     session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
 
     @property
-    def _holders(self) -> list[tuple[str, str]]:
+    def _mentions(self) -> list[tuple[str, str]]:
         """Returns (uuid, rows) of all mentions of sessions: as owners of tasks to reap, and in the waits."""
-        held = (f"substr({self.owner}, 1, {UUID_LENGTH})", f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
-        return [*([held] if self.machine.settings.reaped else []), ("session", self.waits)]
+        owners = (f"substr({self.owner}, 1, {UUID_LENGTH})", f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
+        return [*([owners] if self.machine.settings.reaped else []), ("session", self.waits)]
 
     @property
     def orphans(self) -> str:
@@ -96,18 +96,18 @@ class Records(Terms):
 
         It reads all taken tasks.
         """
-        found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._holders)
+        found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._mentions)
         return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     @staticmethod
     def orphans_of(queues: Sequence[Records]) -> str:
         """Return a query of (index of the queue, session): `orphans` of several queues."""
-        held = " UNION ALL ".join(
+        mentions = " UNION ALL ".join(
             f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
             for place, of in enumerate(queues)
-            for uuid, table in of._holders
+            for uuid, table in of._mentions
         )
-        return f"SELECT DISTINCT place, uuid FROM ({held}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+        return f"SELECT DISTINCT place, uuid FROM ({mentions}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     session_queues = f"SELECT queue FROM {SESSIONS} WHERE uuid = :uuid"
 

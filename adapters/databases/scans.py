@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.readers import Reader
+from xq.adapters.databases.readers import ExtractReader
 from xq.core.errors import BadValue, ConfigurationError, FeatureOff, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
@@ -22,7 +22,7 @@ NONE = "CAST(NULL AS CHAR)"
 class Scans(ABC):
     """The extracts of a dialect's queue. Each database has a subclass."""
 
-    reading: ClassVar[type[Reader]]
+    reading: ClassVar[type[ExtractReader]]
     has_snapshots: ClassVar[bool] = False
     key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
     order: ClassVar[tuple[str, ...]] = ("id",)  # of the history

@@ -71,7 +71,7 @@ class Selectors(Terms):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
         if rows.way in ("all", "each"):
             return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
-        return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
+        return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.keys), rows)})"
 
     def named(self, rows: Selector, of: str = "") -> str:
         """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`."""
@@ -80,7 +80,7 @@ class Selectors(Terms):
             return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
         # Found by key: an index that begins with the status would read all taken tasks.
         state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
-        listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
+        listed = self.exactly(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
         return f"{listed} AND {state}"
 
     def fence(self, rows: Selector, owner: str) -> str:
@@ -91,11 +91,11 @@ class Selectors(Terms):
             "take": f" AND {owner} = :mark",
         }[rows.fence]
 
-    def picked_from(self, rows: Selector) -> Groups | None:
-        """Return the group heads if these rows are picked by them, else None."""
+    def heads_for(self, rows: Selector) -> Groups | None:
+        """Return the group heads if these rows are selected by them, else None."""
         return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
-    def pick(self, columns: str, rows: Selector) -> str:
+    def select(self, columns: str, rows: Selector) -> str:
         """Return a query of rows that are selected without keys: the first one, or the first `n`."""
         by, chosen = self.choice(rows)
         limit = "1" if rows.way == "first" else ":n"
@@ -104,8 +104,8 @@ class Selectors(Terms):
     def choice(self, rows: Selector) -> tuple[str, str]:
         """Return an index hint for such rows, and their condition with its order."""
         state = self.is_state(rows.state)
-        if rows.way == "held":
-            return "", f"{state} AND {self.held}"
+        if rows.way == "owned":
+            return "", f"{state} AND {self.owned}"
         if rows.way == "due":
             due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
@@ -117,15 +117,15 @@ class Selectors(Terms):
         return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"
 
     @property
-    def held_by(self) -> str:
+    def owner_for_range(self) -> str:
         """Returns SQL of the role owner, for a comparison with a range."""
         return self.roles["owner"]
 
     @property
-    def held(self) -> str:
+    def owned(self) -> str:
         """Returns the condition that the session owns a row."""
         if "owner" in self.roles:
-            return self.of_session(self.held_by)
+            return self.of_session(self.owner_for_range)
         return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.owners} WHERE {self.of_session('owner')})"
 
     @staticmethod
@@ -175,14 +175,14 @@ class Selectors(Terms):
 
     def holder(self, guard: Guard) -> str:
         """Return a query of the task that has the unique value `:unique`."""
-        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.held_by_one(guard)}{self.lock}"
+        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.has_unique_value(guard)}{self.lock}"
 
-    def held_by_one(self, guard: Guard, of: str = "") -> str:
+    def has_unique_value(self, guard: Guard, of: str = "") -> str:
         """Return the condition that a task has the unique value `:unique`; `of` as in `by_key`."""
-        states = self.in_states(self.holding(guard), f"{of}{self.roles['status']}")
+        states = self.in_states(self.guarded_states(guard), f"{of}{self.roles['status']}")
         return f"{of}{self.roles[guard.role]} = :unique AND {states}"
 
-    def held_too_often(self, guard: Guard, states: Sequence[str]) -> str:
+    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
         """Return a query of one value that too many tasks in these states have."""
         role, most = self.roles[guard.role], guard.value or 1
         value = self.exact(role, self.kind(guard.role))
@@ -221,8 +221,8 @@ class Selectors(Terms):
     def any_ready(self) -> str:
         """Returns a query that finds a row if a take might find a task. It locks nothing."""
         if self.groups:
-            picks = self.groups.picks(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.groups.any_dirty])]]
+            queries = self.groups.candidates(["1"], Selector("first", READY))
+            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         by = self.by_index(self.name(f"oldest_{READY}"))
         ready = f"{self.is_state(READY)}{self.not_due(READY)}"

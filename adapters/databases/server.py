@@ -28,7 +28,7 @@ class Server(Dialect):
     """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
 
     begin_writing = ""
-    mark = "%s"
+    placeholder = "%s"
     lock = " FOR UPDATE"
     session_sql: ClassVar[SessionSql]  # what the session connection runs
     read_only: ClassVar[str]  # SQL: whether the server accepts no writes

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.named import filled
-from xq.core.compile import Change, Shape, Statement
+from xq.core.compile import Change, PutShape, Statement
 from xq.core.machine import Guard
 from xq.core.ports import Field
 
@@ -103,7 +103,7 @@ class Staging:
 
     # putting
 
-    def _rows(self, shape: Shape, alone: Sequence[str]) -> str:
+    def _rows(self, shape: PutShape, alone: Sequence[str]) -> str:
         """Return the staged rows of a shape; with `alone`, numbered within the rows that are equal in these columns."""
         given = {self.option(option): option in shape.given for option in self.options}
         keys = dict.fromkeys(self.of.keys, shape.has_key)
@@ -120,13 +120,13 @@ class Staging:
         if guard is None:
             return [], ""
         value = f"s.{of.roles[guard.role]}"
-        holder = filled(of.held_by_one(guard, "t."), unique=value)
+        holder = filled(of.has_unique_value(guard, "t."), unique=value)
         free = f"NOT EXISTS (SELECT 1 FROM {of.table_in_schema} AS t WHERE {holder})"
         if change.target in guard.states:
             free = f"xq_turn = 1 AND {free}"
         return [of.exact(value, of.kind(guard.role))], f"({value} IS NULL OR ({free}))"
 
-    def put(self, change: Change, columns: Sequence[Field], shape: Shape, guard: Guard | None) -> Statement:
+    def put(self, change: Change, columns: Sequence[Field], shape: PutShape, guard: Guard | None) -> Statement:
         """Return the statement that puts the rows of a shape of one batch, except duplicates of a unique value."""
         of = self.of
         alone, free = self._free(change, guard)
@@ -146,7 +146,7 @@ class Staging:
             f"SELECT {', '.join(written.values())} FROM {rows} ORDER BY s.xq_n"
         )
 
-    def in_the_way(self, change: Change, shape: Shape, guard: Guard) -> str:
+    def in_the_way(self, change: Change, shape: PutShape, guard: Guard) -> str:
         """Return a query of one value of the role unique that another task, or another row, has."""
         alone, free = self._free(change, guard)
         value = f"s.{self.of.roles[guard.role]}"

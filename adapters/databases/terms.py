@@ -85,7 +85,7 @@ class Terms(ABC):
     forever: float = math.inf  # the same, as a value
     no_limit: int | None  # the `:n` of all rows
     most_values: int  # of one statement
-    mark: str  # the driver's placeholder of a value
+    placeholder: str  # of a value, as the driver writes it
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
@@ -170,16 +170,16 @@ class Terms(ABC):
         """Return a column for an exact comparison in any collation. It cannot use an index."""
         return column
 
-    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+    def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""
         return f"{column} {test}"
 
     def is_state(self, state: str, column: str = "") -> str:
-        return self.holds(column or self.roles["status"], f"= {self.literal(self.words[state])}", self.kind("status"))
+        return self.exactly(column or self.roles["status"], f"= {self.literal(self.words[state])}", self.kind("status"))
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         words = ", ".join(self.literal(self.words[state]) for state in states)
-        return self.holds(column or self.roles["status"], f"IN ({words})", self.kind("status"))
+        return self.exactly(column or self.roles["status"], f"IN ({words})", self.kind("status"))
 
     def letter(self, column: str) -> str:
         """Return SQL of the letter of a stored status; X for a foreign one."""
@@ -225,17 +225,17 @@ class Terms(ABC):
     def by_key(self, of: str = "", row: str = "") -> str:
         """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
-        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
+        return " AND ".join(self.exactly(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
     @property
     def in_tube(self) -> str:
-        return self.holds(self.roles["tube"], "= :tube")
+        return self.exactly(self.roles["tube"], "= :tube")
 
     def keys_there(self, of: str = "") -> str:
         """Return the start of a condition that excludes NULL keys, if the database allows them; `of` as in `by_key`."""
         return ""
 
-    def holding(self, guard: Guard) -> list[str]:
+    def guarded_states(self, guard: Guard) -> list[str]:
         """Return the states of a guard that this queue has."""
         return [state for state in self.machine.states if state in guard.states]
 

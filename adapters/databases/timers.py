@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
-from xq.adapters.databases.history import History
+from xq.adapters.databases.history import HistoryTable
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.selectors import Selectors
 
 
-class Timers(Selectors, History):
+class DueTimes(Selectors, HistoryTable):
     """The times at which tasks are due, and at which the history is to be pruned."""
 
     def _first_due(self, alias: str = "") -> list[str]:

@@ -123,7 +123,7 @@ class Writes(Selectors, Counters):
             if guard.name == "limit":
                 values, admitted = self.limited(rows, guard)
             elif guard.name == "unique":
-                conflict = self.unless_held(guard)
+                conflict = self.unless_duplicate(guard)
         return Statement(
             f"INSERT INTO {self.object(self.source.name)} ({', '.join([*brought, *roles])}) {values}{conflict} "
             f"RETURNING {self.columns}",
@@ -155,9 +155,9 @@ class Writes(Selectors, Counters):
     def room(self, guard: Guard) -> str:
         return f"{self.counted_in(guard)} + :adding <= {guard.value}"
 
-    def unless_held(self, guard: Guard) -> str:
+    def unless_duplicate(self, guard: Guard) -> str:
         """Return the ON CONFLICT clause that skips a row whose unique value another task has."""
-        return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
+        return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.guarded_states(guard))} DO NOTHING"
 
     @property
     def adopt_owners(self) -> str:

@@ -44,7 +44,7 @@ from xq.core.errors import ConfigurationError, Error
 from xq.pipeline.archives import Archives
 from xq.pipeline.loading import Loading
 from xq.pipeline.scan import Extract, quoted
-from xq.pipeline.spans import Past
+from xq.pipeline.spans import Watermark
 
 RUN = "xq_run"
 SINCE = "xq_at_us"
@@ -280,7 +280,7 @@ class _Archive:
         self._commit(away, TASKS, run, rows, self.archives.count(run) == rows, {})
         self.archives.retire(run)
 
-    def write_history(self, run: str, past: Past | None) -> int:
+    def write_history(self, run: str, past: Watermark | None) -> int:
         """Write rows of the history into their place and delete them from the database. Returns how many."""
         if past is None or not self.archives.old.is_there(past):
             return 0

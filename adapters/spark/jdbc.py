@@ -34,7 +34,7 @@ def snapshot(queue: Any) -> Iterator[Snapshot]:
     runs.
     """
     extract = queue_of(queue).pipeline.extract()
-    with extract.held() as name:
+    with extract.shared_snapshot() as name:
         moment = Snapshot(name)
         moment.engine = extract.address.engine
         yield moment

@@ -106,13 +106,13 @@ class Xq(Source):
         return writer(bulk, self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        return Reader(self.extract, schema, self.number("partitions"))
+        return QueueReader(self.extract, schema, self.number("partitions"))
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
-class Reader(spark.DataSourceReader):
+class QueueReader(spark.DataSourceReader):
     """Reads a queue.
 
     It takes no filters of Spark's (`pushFilters`): Spark 4.3 keeps those of one query for the next one of the same

@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.core.errors import BadValue
-from xq.pipeline.scan import Extract, Mark, Part, parted
+from xq.pipeline.scan import Checkpoint, Extract, Part, parted
 
 
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a history up to its watermark.
 
-    An offset is a mark, by the names of its columns. The database stores nothing and needs no commit: Spark's
+    An offset is a checkpoint, by the names of its columns. The database stores nothing and needs no commit: Spark's
     checkpoint says where reading continues.
     """
 
@@ -30,7 +30,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self.most = most
         self.parts = parts
-        self.end: Mark | None = None
+        self.end: Checkpoint | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {}
@@ -39,15 +39,15 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.end = self.extract.mark()
+        self.end = self.extract.checkpoint()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:
-        after = self._mark(start)
-        until = self.extract.mark(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        after = self._checkpoint(start)
+        until = self.extract.checkpoint(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         return self._offset(until if self.end is None else max(after, min(until, self.end)))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        after, until = self._mark(start), self._mark(end)
+        after, until = self._checkpoint(start), self._checkpoint(end)
         if after == until:
             return []
         if len(self.extract.order) > 1:
@@ -62,8 +62,8 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Mapping[str, Any]) -> None:
         pass
 
-    def _mark(self, offset: Mapping[str, Any]) -> Mark:
-        return tuple(int(offset[name]) for name in self.extract.marked) if offset else ()
+    def _checkpoint(self, offset: Mapping[str, Any]) -> Checkpoint:
+        return tuple(int(offset[name]) for name in self.extract.checkpoint_columns) if offset else ()
 
-    def _offset(self, mark: Mark) -> dict[str, int]:
-        return dict(zip(self.extract.marked, mark, strict=True)) if mark else {}
+    def _offset(self, checkpoint: Checkpoint) -> dict[str, int]:
+        return dict(zip(self.extract.checkpoint_columns, checkpoint, strict=True)) if checkpoint else {}

@@ -21,20 +21,20 @@ def test_ranges_have_each_row_once(make_shared):
     assert len(unpickled(Task).ranges(4)) == 1
 
 
-def test_marks_cut_the_history_where_they_are_told_to(make_shared):
+def test_checkpoints_cut_the_history_where_they_are_told_to(make_shared):
     Task = make_shared({"history": True})
     extract = unpickled(Task, "history")
-    assert extract.mark() == ()
+    assert extract.checkpoint() == ()
     Task.xq.put_many(tasks(5))
     Task.xq.put_many(tasks(5))
     whole = rows(extract, "id")
-    mark: tuple[int, ...] = ()
+    checkpoint: tuple[int, ...] = ()
     read: list[tuple[Any, ...]] = []
-    while (until := extract.mark(mark, 3)) != mark:
-        part = rows(extract, "id", after=mark, until=until)
+    while (until := extract.checkpoint(checkpoint, 3)) != checkpoint:
+        part = rows(extract, "id", after=checkpoint, until=until)
         assert 0 < len(part) <= 3
         read += part
-        mark = until
+        checkpoint = until
     assert sorted(read) == whole
-    assert mark == extract.mark()
-    assert rows(extract, "id", after=mark) == []
+    assert checkpoint == extract.checkpoint()
+    assert rows(extract, "id", after=checkpoint) == []

@@ -38,6 +38,18 @@ def test_a_plan_of_a_put_with_a_delay_leads_to_waiting(queue):
     assert "to R" in str(queue.plan("put"))
 
 
+def test_a_plan_of_a_put_says_what_becomes_of_a_duplicate(make):
+    plan = make({"unique": True}, roles=("unique",)).xq.plan("put", "on_conflict")
+    assert str(plan).startswith("put(on_conflict=)\n")
+    assert "as on_conflict= says" in str(plan)
+    assert len(statements(plan)) == 2
+
+
+def test_a_plan_with_an_option_whose_feature_is_off_names_the_feature(queue):
+    with pytest.raises(xq.FeatureOff, match="unique"):
+        queue.plan("put", "on_conflict")
+
+
 def test_a_call_that_leaves_several_states_looks_the_task_up_and_has_a_transition_for_each(queue):
     text = str(queue.plan("kill"))
     assert "look up the task" in text

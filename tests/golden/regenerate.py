@@ -254,7 +254,7 @@ def puts(queue: Any) -> Iterator[Entry]:
             yield Entry(f"put: the row that holds a value of {guard.role}", of.holder(guard))
             for row in queue.machine.rows:
                 if row.source == ABSENT:
-                    for state in of.holding(guard):
+                    for state in of.guarded_states(guard):
                         if state != TAKEN:
                             given = frozenset(filter(None, [row.given]))
                             statement = of.move(Selector("key", state), change(queue.machine, row, given, names))
@@ -297,7 +297,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
             if row.event in MANY and not given and len(dialect(queue).keys) == 1:
                 yield Selector("keys", row.source, fence)
     if row.event == "release" and not given:
-        yield Selector("held", row.source)
+        yield Selector("owned", row.source)
     if row.event == "release" and not given:
         yield Selector("all", row.source)
         yield Selector("each", row.source)
@@ -370,7 +370,7 @@ def _chosen(rows: Selector) -> str:
         "first": "the oldest of a tube" if rows.tube else "the oldest",
         "oldest": "the n oldest of a tube" if rows.tube else "the n oldest",
         "due": f"n that are due by {rows.column}",
-        "held": "n of a session",
+        "owned": "n of a session",
         "all": "n, whosesoever",
         "each": "n, whosesoever, returned",
     }[rows.way]

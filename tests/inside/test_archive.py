@@ -429,11 +429,11 @@ def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
     Task = make(FEATURES)
     done(Task, 3)
     before = Task.xq.History.select().count()
-    mark = Task.xq.pipeline.archives.old.past(ALL)
-    assert Task.xq.pipeline.archives.old.count(mark) == before - 1
+    watermark = Task.xq.pipeline.archives.old.watermark(ALL)
+    assert Task.xq.pipeline.archives.old.count(watermark) == before - 1
     done(Task)
-    assert Task.xq.pipeline.archives.old.forget(mark) == before - 1
-    assert Task.xq.pipeline.archives.old.count(mark) == Task.xq.pipeline.archives.old.forget(mark) == 0
+    assert Task.xq.pipeline.archives.old.forget(watermark) == before - 1
+    assert Task.xq.pipeline.archives.old.count(watermark) == Task.xq.pipeline.archives.old.forget(watermark) == 0
     assert Task.xq.History.select().count() == 5
     assert is_exact(Task)
 
@@ -444,9 +444,9 @@ def test_only_history_from_before_a_moment_goes_out(make):
     Task.xq.clock.tick(100)
     done(Task)
     before_us = Task.xq.pipeline.archives.moment("before", Task.xq.clock.now - 50)
-    mark = Task.xq.pipeline.archives.old.past(before_us)
-    assert Task.xq.pipeline.archives.old.forget(mark) == 4
-    assert Task.xq.pipeline.archives.old.past(before_us) is None
+    watermark = Task.xq.pipeline.archives.old.watermark(before_us)
+    assert Task.xq.pipeline.archives.old.forget(watermark) == 4
+    assert Task.xq.pipeline.archives.old.watermark(before_us) is None
 
 
 def test_history_that_another_is_writing_is_not_lost(make_shared):
@@ -465,10 +465,12 @@ def test_history_that_another_is_writing_is_not_lost(make_shared):
     with another_process(db, writer) as process:
         next(process)
         done(Task)
-        mark = Task.xq.pipeline.archives.old.past(ALL)
-        counted = Task.xq.pipeline.archives.old.count(mark)
+        watermark = Task.xq.pipeline.archives.old.watermark(ALL)
+        counted = Task.xq.pipeline.archives.old.count(watermark)
         assert process.send(None) == "committed"
-        assert Task.xq.pipeline.archives.old.count(mark) == counted == Task.xq.pipeline.archives.old.forget(mark)
+        assert (
+            Task.xq.pipeline.archives.old.count(watermark) == counted == Task.xq.pipeline.archives.old.forget(watermark)
+        )
         assert "early" in [Task.xq.peek(int(row.key)).name for row in Task.xq.History.select()]
 
 

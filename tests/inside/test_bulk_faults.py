@@ -156,7 +156,7 @@ def test_what_the_table_refuses_is_the_drivers_error_also_where_keys_are_made(ma
 
 @pytest.fixture
 def shared_db(shared_db):
-    """Peewee names things as they are, and the drivers of servers take a % in a name for the mark of a value."""
+    """Peewee names things as they are, and the drivers of servers take a % in a name for the placeholder of a value."""
     if not isinstance(shared_db, pw.SqliteDatabase):
         execute = shared_db.execute_sql
         shared_db.execute_sql = lambda sql, *rest: execute(

@@ -1,4 +1,4 @@
-"""What a queue holds, read without its model: types, conditions, ranges and marks, on every database."""
+"""What a queue holds, read without its model: types, conditions, ranges and checkpoints, on every database."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_history_has_its_columns_and_the_time_of_each(make_shared):
     assert [row[5] for row in found] == [epoch + timedelta(microseconds=row[4]) for row in found]
     told = {row.id: row.dur_us for row in Task.xq.history()}
     assert dict(rows(extract, "id", "dur_us")) == told
-    assert dict(rows(extract, "id", "dur_us", after=extract.mark(limit=1))) == {
+    assert dict(rows(extract, "id", "dur_us", after=extract.checkpoint(limit=1))) == {
         row[0]: told[row[0]] for row in found[1:]
     }
     last = found[-1][0]
@@ -189,13 +189,13 @@ def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
     assert len([row for part in found for row in extract.read(["id"], part)]) == 10
 
 
-def test_a_mark_of_a_history_that_began_anew_is_refused(make_shared):
+def test_a_checkpoint_of_a_history_that_began_anew_is_refused(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
-    beyond = tuple(part + 2**40 for part in extract.mark())
+    beyond = tuple(part + 2**40 for part in extract.checkpoint())
     with pytest.raises(xq.ConfigurationError, match="begun anew"):
-        extract.mark(beyond)
+        extract.checkpoint(beyond)
 
 
 def begin_anew(Task: Any) -> None:
@@ -203,56 +203,56 @@ def begin_anew(Task: Any) -> None:
     Task.xq.install()
 
 
-def test_a_mark_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_shared):
+def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
-    assert eventually(lambda: extract.mark() != ())
-    mark = extract.mark()
-    assert extract.mark(mark) >= mark
+    assert eventually(lambda: extract.checkpoint() != ())
+    checkpoint = extract.checkpoint()
+    assert extract.checkpoint(checkpoint) >= checkpoint
     begin_anew(Task)
     Task.xq.put_many(tasks(9))
-    if not extract.witness:  # PostgreSQL: what is new comes after the mark, and nothing is passed by
-        assert len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 9
+    if not extract.witness:  # PostgreSQL: what is new comes after the checkpoint, and nothing is passed by
+        assert len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 9
         return
     for limit in (None, 1):
         with pytest.raises(xq.ConfigurationError, match="begun anew"):
-            extract.mark(mark, limit)
-    Task.xq.History.delete().where(Task.xq.History.id == mark[0]).execute()  # a number that nothing has
+            extract.checkpoint(checkpoint, limit)
+    Task.xq.History.delete().where(Task.xq.History.id == checkpoint[0]).execute()  # a number that nothing has
     with pytest.raises(xq.ConfigurationError, match="begun anew"):
-        extract.mark(mark)
+        extract.checkpoint(checkpoint)
 
 
-def test_a_mark_whose_row_was_written_at_another_moment_is_refused_whichever_is_later(make_shared):
+def test_a_checkpoint_whose_row_was_written_at_another_moment_is_refused_whichever_is_later(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
     if not extract.witness:
         return  # PostgreSQL needs none
-    assert eventually(lambda: extract.mark() != ())
-    id_, at_us = extract.mark()
+    assert eventually(lambda: extract.checkpoint() != ())
+    id_, at_us = extract.checkpoint()
     Task.put(task())
-    assert eventually(lambda: extract.mark() > (id_, at_us + 1))
+    assert eventually(lambda: extract.checkpoint() > (id_, at_us + 1))
     for another in (at_us - 1, at_us + 1):  # as where the clock was set back before the history began anew
         with pytest.raises(xq.ConfigurationError, match="begun anew"):
-            extract.mark((id_, another))
+            extract.checkpoint((id_, another))
 
 
-def test_a_mark_whose_row_was_pruned_is_gone_on_from(make_shared):
+def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
-    assert eventually(lambda: len(rows(extract, "id", until=extract.mark())) == 3)
-    mark = extract.mark()
+    assert eventually(lambda: len(rows(extract, "id", until=extract.checkpoint())) == 3)
+    checkpoint = extract.checkpoint()
     Task.put(task())
     History = Task.xq.History
     History.delete().where(History.id < History.select(pw.fn.MAX(History.id))).execute()
-    assert eventually(lambda: len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 1)
+    assert eventually(lambda: len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 1)
 
 
-def test_only_the_history_has_marks(make_shared):
+def test_only_the_history_has_checkpoints(make_shared):
     with pytest.raises(BadValue, match="only the history"):
-        unpickled(make_shared()).mark()
+        unpickled(make_shared()).checkpoint()
 
 
 def test_what_there_is_not_is_refused_in_words(make_shared):

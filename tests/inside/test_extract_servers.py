@@ -28,21 +28,21 @@ def held(make_shared):
         yield Task, commit
 
 
-def test_a_mark_never_passes_what_is_not_committed(held):
+def test_a_checkpoint_never_passes_what_is_not_committed(held):
     Task, commit = held
     extract = unpickled(Task, "history")
-    mark = extract.mark()
-    assert len(rows(extract, "id", until=mark)) == 1
+    checkpoint = extract.checkpoint()
+    assert len(rows(extract, "id", until=checkpoint)) == 1
     assert len(rows(extract, "id")) == 2
     commit()
-    assert eventually(lambda: len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 2)
+    assert eventually(lambda: len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 2)
 
 
-def test_a_mark_never_passes_what_is_not_committed_however_long_ago_it_was_written(held, monkeypatch):
+def test_a_checkpoint_never_passes_what_is_not_committed_however_long_ago_it_was_written(held, monkeypatch):
     Task, _ = held
     monkeypatch.setattr(scans, "FRESH", -3600.0)  # as if all was written an hour ago
     extract = unpickled(Task, "history")
-    assert len(rows(extract, "id", until=extract.mark())) == 1
+    assert len(rows(extract, "id", until=extract.checkpoint())) == 1
 
 
 def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile(held):
@@ -55,7 +55,7 @@ def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile
     assert len(rows(extract, "id")) == 3
 
 
-def test_a_number_that_was_given_to_nothing_holds_a_mark_up_for_a_moment_only(make_shared):
+def test_a_number_that_was_given_to_nothing_holds_a_checkpoint_up_for_a_moment_only(make_shared):
     Task = make_shared({"history": True})
     Task.put(task())
     with make_shared.db.atomic() as transaction:
@@ -63,10 +63,10 @@ def test_a_number_that_was_given_to_nothing_holds_a_mark_up_for_a_moment_only(ma
         transaction.rollback()
     Task.put(task())
     extract = unpickled(Task, "history")
-    assert eventually(lambda: len(rows(extract, "id", until=extract.mark())) == 2)
+    assert eventually(lambda: len(rows(extract, "id", until=extract.checkpoint())) == 2)
 
 
-def test_a_number_of_which_no_row_is_seen_holds_a_mark_up_as_long_as_it_may_be_about_to_be_written(
+def test_a_number_of_which_no_row_is_seen_holds_a_checkpoint_up_as_long_as_it_may_be_about_to_be_written(
     make_shared, monkeypatch
 ):
     Task = make_shared({"history": True})
@@ -80,4 +80,4 @@ def test_a_number_of_which_no_row_is_seen_holds_a_mark_up_as_long_as_it_may_be_a
     extract = unpickled(Task, "history")
     for fresh, n in {3600.0: 1, -3600.0: 2}.items():
         monkeypatch.setattr(scans, "FRESH", fresh)
-        assert len(rows(extract, "id", until=extract.mark())) == n
+        assert len(rows(extract, "id", until=extract.checkpoint())) == n

@@ -16,7 +16,7 @@ from tests.factories import task
 from tests.golden.regenerate import DATABASES, QUEUES, entries
 from tests.steps import bring, state
 from tests.support.features import PARK, RETRY
-from xq import Column, Detour, Feature, Timer, Transition
+from xq import Choice, Column, Detour, Feature, Timer, Transition
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.named import by_position
 from xq.core.machine import NUMBERED, Machine
@@ -40,6 +40,18 @@ REFUSED: dict[str, tuple[str, Feature]] = {
     "two states to pick from": (
         "one state only",
         Feature("own", transitions=(Transition("R", "park", "P"), Transition("RP", "grab", "T", picks=True))),
+    ),
+    "an option that is no time": (
+        "the option 'force' of park must be the seconds of a timer or a detour of this queue: it has none",
+        Feature("own", transitions=(Transition("R", "park", "P", given="force"),)),
+    ),
+    "words for another event than put": (
+        "only put takes an option that is a word, not 'bury'",
+        Feature("own", choices=(Choice("bury", "how", ("deep", "shallow")),)),
+    ),
+    "a role that does not exist": (
+        r"uses the role 'flag', which does not exist: there are status \(text or integer or bigint\), runat \(double",
+        Feature("own", columns=(Column("flag", at={"R": True}),)),
     ),
     "a column of a role that is not mapped": (
         "'error'",

@@ -46,10 +46,10 @@ from xq.testing import Clock
 @pytest.fixture
 def session_ends_within_a_take(monkeypatch):
     """Has the session of the next take be closed while it takes."""
-    mark = sessions.Session.new_token
+    new_token = sessions.Session.new_token
 
     def marks_and_ends(self: sessions.Session, now: float) -> str:
-        made = mark(self, now)
+        made = new_token(self, now)
         monkeypatch.undo()
         self.close()
         return made

@@ -370,16 +370,20 @@ def test_a_process_with_more_than_a_thousand_open_files_has_a_thread_all_the_sam
 # the clock of the machine
 
 SLEEPER = """
-import sys, time
+import signal, sys
 import peewee as pw
 from tests.conftest import Maker
+from tests.steps import eventually
+from xq.runtime.maintenance import FALLBACK, threads
 db = pw.SqliteDatabase(sys.argv[1], timeout=20)
 Task = Maker(db, None)({"buried": True, "delayed": True}, roles=("runat",))
 Task.take()
 Task.put({}, delay=3600)
-time.sleep(1)  # as long as it may look for what was written: from here on it has its timer to wait for, and no more
+(thread,) = threads().values()
+# It has seen what was written, and set its timer: from here on it waits for that alone.
+eventually(lambda: thread._armed < float("inf") and thread._recheck == FALLBACK)
 print("there", flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 

@@ -20,7 +20,7 @@ from tests.steps import (
 )
 from tests.support import tubes as support
 from tests.support.tubes import Rows, left_of_tubes, opened, put
-from xq.adapters.tubes import Records
+from xq.adapters.tubes import TubeRecords
 from xq.runtime.waiters import Waiting
 
 clock, queue, shared, tube, subqueues = support.clock, support.queue, support.shared, support.tube, support.subqueues
@@ -84,7 +84,7 @@ def test_a_create_tube_that_is_interrupted_leaves_its_name_free_and_nothing_else
     queue.register_driver("rows", Rows)
     queue.create_tube("free", "fifo").drop()
     before = left_of_tubes(queue)
-    with pytest.raises(Interrupted), interrupted(Records.add, at):
+    with pytest.raises(Interrupted), interrupted(TubeRecords.add, at):
         queue.create_tube("tube", type)
     assert (queue.tube(), left_of_tubes(queue)) == ([], before)
     assert queue.create_tube("tube", "fifo").put("a").id == 1

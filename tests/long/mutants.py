@@ -374,17 +374,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the newest row of the history goes to the archive",
         "adapters/databases/exports.py",
-        "return f\"id < {mark['id']} AND",
-        "return f\"id <= {mark['id']} AND",
+        "return f\"id < {watermark['id']} AND",
+        "return f\"id <= {watermark['id']} AND",
         (f"{INSIDE}/test_archive.py::test_old_history_goes_out_but_for_the_newest_row",),
         tier="rest",
     ),
     Mutant(
-        "the row of a mark is read in the next part",
+        "the row of a checkpoint is read in the next part",
         "adapters/databases/readers.py",
         'self._beside(part.until, "<=", values)',
         'self._beside(part.until, "<", values)',
-        (f"{CONTRACT}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
+        (f"{CONTRACT}/test_extract.py::test_checkpoints_cut_the_history_where_they_are_told_to",),
     ),
     # SQLite
     Mutant(
@@ -616,7 +616,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # Spark
     Mutant(
         "of a task that was buried, dug and done, the report tells the first end",
-        "adapters/spark/report.py",
+        "adapters/spark/tables.py",
         'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         (f"{SPARK}/core/test_round_trip.py",),

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import re
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from benchmarks import bench, long, on_django, profile, report, spark, storm
-from benchmarks.databases import HOMES, Home, OnServer
+from benchmarks.databases import HOMES, Home
 from benchmarks.report import SMOKE, Effort, Section, Table
-from tests import servers
+from tests.support.homes import home_of
 
 SECTIONS = [
     *bench.SECTIONS,
@@ -25,10 +24,7 @@ SECTIONS = [
 
 @pytest.fixture(scope="module", params=[name for name in HOMES if name.startswith(os.environ.get("XQ_TEST_DB", ""))])
 def home(request):
-    kind = HOMES[request.param]
-    if reason := kind.missing():
-        pytest.skip(reason)
-    with closing(kind(servers.shared(kind.kind)) if issubclass(kind, OnServer) else kind()) as home:
+    with home_of(request.param) as home:
         yield home
 
 

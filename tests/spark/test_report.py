@@ -31,7 +31,8 @@ from tests.spark.reckoning import Reckoning, Row, moment
 from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY, UNITS
-from xq.adapters.spark.report import ERRORS, LIVE, TABLES, Report, Span, report, write_report
+from xq.adapters.spark.report import ERRORS, LIVE, Report, report, write_report
+from xq.adapters.spark.tables import TABLES, Span
 from xq.core.errors import BadType, BadValue, FeatureOff
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_share
 
 
 def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings():
-    tell = "from xq.adapters.spark.report import TABLES; print(*(len(table.meaning) for table in TABLES.values()))"
+    tell = "from xq.adapters.spark.tables import TABLES; print(*(len(table.meaning) for table in TABLES.values()))"
     told = subprocess.run([sys.executable, "-OO", "-c", tell], check=True, capture_output=True, text=True, timeout=300)
     lengths = [int(length) for length in told.stdout.split()]
     assert len(lengths) == len(TABLES)

@@ -11,7 +11,8 @@ import pytest
 from tests.spark.test_report import Page, frame
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
-from xq.adapters.spark.report import ERRORS, LIVE, TABLES, report, write_report
+from xq.adapters.spark.report import ERRORS, LIVE, report, write_report
+from xq.adapters.spark.tables import TABLES
 from xq.adapters.spark.verdicts import THRESHOLDS, checked, verdicts
 from xq.core.errors import BadType, BadValue
 

@@ -1,4 +1,4 @@
-"""What a queue holds, read without its model: types, conditions, ranges and marks, on every database."""
+"""What a queue holds, read without its model: types, conditions, ranges and checkpoints, on every database."""
 
 from __future__ import annotations
 

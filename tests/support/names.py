@@ -43,7 +43,7 @@ QUOTED = re.compile(r"""("[^"]*"|`[^`]*`)""")
 
 @pytest.fixture
 def db(db):
-    """Peewee names things as they are, and the drivers of servers take a % in a name for the mark of a value."""
+    """Peewee names things as they are, and the drivers of servers take a % in a name for the placeholder of a value."""
     if not isinstance(db, pw.SqliteDatabase):
         execute = db.execute_sql
         db.execute_sql = lambda sql, *rest: execute(QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql), *rest)

@@ -148,7 +148,7 @@ def test_to_leave_the_check_out_needs_a_ttr(make):
         make({"not_check_session": True})
 
 
-def test_an_owner_field_must_hold_a_mark(make):
+def test_an_owner_field_must_hold_a_token(make):
     with pytest.raises(xq.ConfigurationError, match="owner"):
         make(roles=("owner",), attributes={"owner": pw.CharField(max_length=10, null=True)})
 

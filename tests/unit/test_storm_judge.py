@@ -32,12 +32,12 @@ def two_hands(tmp_path: Path) -> Hear:
     return hear
 
 
-def has(at: float, mark: str, since: float | None = None, until: float | None = NEVER) -> list[Any]:
-    return [at, "has", 1, mark, at if since is None else since, until]
+def has(at: float, token: str, since: float | None = None, until: float | None = NEVER) -> list[Any]:
+    return [at, "has", 1, token, at if since is None else since, until]
 
 
-def lets_go(at: float, mark: str, event: str = "ack") -> list[Any]:
-    return [at, "lets go", 1, mark, event, None]
+def lets_go(at: float, token: str, event: str = "ack") -> list[Any]:
+    return [at, "lets go", 1, token, event, None]
 
 
 FOUND = [f"task 1 was handed to {B} while {A} had it"]

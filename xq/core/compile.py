@@ -11,7 +11,7 @@ from xq.core.machine import ABSENT, KEEP, Machine, Timer, Transition
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-Way = Literal["key", "keys", "first", "oldest", "due", "held", "all", "each"]
+Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take"]
 
 
@@ -23,7 +23,7 @@ class Selector(NamedTuple):
     - oldest: the first `n` by priority and key that are not due.
     - first: the first of these; its plan is faster than a list of one.
     - due: up to `n` whose time in `column` has passed.
-    - held: up to `n` that a session has taken.
+    - owned: up to `n` that a session has taken.
     - all: those of every session; they are not returned.
     - each: as `all`, and returned.
     """
@@ -145,7 +145,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     return Change(row.target, roles, update)
 
 
-class Shape(NamedTuple):
+class PutShape(NamedTuple):
     """The form of rows that one statement puts."""
 
     given: frozenset[str]  # the names of the options

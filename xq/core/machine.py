@@ -270,6 +270,7 @@ class Machine:
             for event in self._sources
         }
         self._check_guards()
+        self._check_given()
         for event, sources in self._sources.items():
             if len(sources) > 1 and any(row.picks for row in called if row.event == event):
                 raise ConfigurationError(f"{event} picks tasks itself, so it leaves one state only, not {sources}")
@@ -389,6 +390,11 @@ class Machine:
     def _choices(self, claim: _Claims) -> Iterator[Choice]:
         for feature in self.features:
             for choice in feature.choices:
+                if choice.event != "put":
+                    raise ConfigurationError(
+                        f"feature {feature.name!r}: only put takes an option that is a word, not {choice.event!r}; "
+                        "the options of other events are the seconds of timers and detours"
+                    )
                 claim(feature.name, "choice", choice.event, choice.name, what=f"{choice.event}({choice.name}=)")
                 yield choice
 
@@ -399,6 +405,16 @@ class Machine:
                 claim(feature.name, "fill", role, what=f"what put writes into {role!r}")
                 fill[role] = maker
         return fill
+
+    def _check_given(self) -> None:
+        timed = {timer.option for timers in self.timers.values() for timer in timers}
+        timed |= {detour.option for detour in self.detours}
+        for row in self.rows:
+            if row.given and row.given not in timed:
+                raise ConfigurationError(
+                    f"feature {row.by!r}: the option {row.given!r} of {row.event} must be the seconds of a timer or a "
+                    f"detour of this queue: {', '.join(sorted(timed)) or 'it has none'}"
+                )
 
     def _check_guards(self) -> None:
         for guard in self.guards:

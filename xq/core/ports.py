@@ -325,7 +325,7 @@ class Connections(Protocol):
         """
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement, with values for its marks in their order, and return all its rows.
+        """Run one statement, with values for its placeholders in their order, and return all its rows.
 
         Raises BadValue for a value that the driver cannot send, and the ORM's own errors.
         """

@@ -8,15 +8,16 @@ from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
-from xq.core.ports import Field, Table, TaskModel, fits_a_column
+from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN
 
-MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
-NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
-WORDS: Final = ("text", "integer", "bigint")
+Kinds = tuple[Kind, ...]
+MOMENTS: Final[Kinds] = ("double", "bigint", "datetime", "timestamptz")
+NUMBERS: Final[Kinds] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
+WORDS: Final[Kinds] = ("text", "integer", "bigint")
 
 # role -> kinds of field that can hold it
-ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+ROLES: Final[Mapping[str, Kinds]] = {
     "status": WORDS,
     "runat": MOMENTS,
     "deadline": MOMENTS,
@@ -59,12 +60,17 @@ def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
 
 
 def used_by(features: Sequence[Feature]) -> set[str]:
-    """Return the roles that features read or write."""
+    """Return the roles that features read or write. Raises ConfigurationError for one that does not exist."""
     found = {"key", ""}
     for feature in features:
-        found |= {*feature.needs, *feature.fill, *(column.role for column in feature.columns)}
-        found |= {guard.role for guard in feature.guards} | {timer.column for timer in feature.timers}
-        found |= {timer.option for timer in feature.timers if timer.option in REMEMBERED}
+        roles = {*feature.needs, *feature.fill, *(column.role for column in feature.columns)}
+        roles |= {guard.role for guard in feature.guards} | {timer.column for timer in feature.timers}
+        if strange := sorted(roles - ROLES.keys() - {"key", ""}):
+            kinds = ", ".join(f"{role} ({' or '.join(kinds)})" for role, kinds in ROLES.items())
+            raise ConfigurationError(
+                f"feature {feature.name!r} uses the role {strange[0]!r}, which does not exist: there are {kinds}"
+            )
+        found |= roles | {timer.option for timer in feature.timers if timer.option in REMEMBERED}
     return found - {"key", ""}
 
 

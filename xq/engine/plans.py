@@ -54,9 +54,12 @@ def plan(
 ) -> Plan:
     """Return the plan of a call for `n` tasks with these options and fields. Raises BadValue and FeatureOff."""
     binding, machine = database.open(), steps.machine
-    given = tasks.options(event, dict.fromkeys(options, 1.0))
+    words = [choice.name for choice in machine.choices if choice.event == event and choice.name in options]
+    given = tasks.options(event, {name: 1.0 for name in options if name not in words})
     if event == "put":
-        return Plan(_call(event, given, fields, ""), tuple(_put(tasks, steps, binding, tuple(given), fields, n)))
+        return Plan(
+            _call(event, (*given, *words), fields, ""), tuple(_put(tasks, steps, binding, tuple(given), fields, n))
+        )
     names = tuple(tasks.known(name).name for name in fields)
     chosen = [
         row
@@ -81,10 +84,10 @@ def plan(
         found.append(("if nothing was found: sweep, and look again once something was due", ""))
     else:
         found.append(("if nothing was moved: look up the task, and raise NotFound, WrongState or NotOwner", ""))
-    return Plan(_call(event, given, names, "" if n == 1 else str(n)), (*found, *_end(steps)))
+    return Plan(_call(event, (*given, *words), names, "" if n == 1 else str(n)), (*found, *_end(steps)))
 
 
-def _call(event: str, given: Any, fields: Sequence[str], n: str) -> str:
+def _call(event: str, given: Sequence[str], fields: Sequence[str], n: str) -> str:
     brings = "" if event == "put" else "update="
     described = [n, *(f"{option}=" for option in given), *([f"{brings}{{{', '.join(fields)}}}"] if fields else [])]
     return f"{event}({', '.join(filter(None, described))})"
@@ -98,6 +101,7 @@ def _put(
     unique = steps.machine.guard("unique")
     if unique:
         yield "look up the task that holds the unique value", binding.dialect.holder(unique)
+        yield "if there is one: raise Duplicate, return it, or update it, as on_conflict= says", ""
     yield "check and convert the values, by one function that is generated for these fields", ""
     yield f"put {n} task{'s' * (n > 1)}: to {row.target}", _sql(steps.insert(binding, row, given, names, n).statement)
     yield from _end(steps)

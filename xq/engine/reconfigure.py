@@ -76,7 +76,7 @@ def _check_guards(database: Database, after: Binding, becomes: Mapping[str, str]
     """
     for guard in (guard for guard in after.dialect.machine.guards if guard.role):
         counted = [state for state, target in becomes.items() if target in guard.states]
-        found = database.execute(after.dialect.held_too_often(guard, counted)) if counted else []
+        found = database.execute(after.dialect.exceeded_value(guard, counted)) if counted else []
         for (value,) in found:
             many = "two" if guard.value in (None, 1) else f"more than {guard.value}"
             raise ConfigurationError(

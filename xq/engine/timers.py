@@ -46,21 +46,21 @@ class Batches:
 
         Raises if the database rejects one.
         """
-        which, release, values = self._held(first, end)
+        which, release, values = self._owned(first, end)
         while self._batch(event, which, release, values):
             pass
 
     def give_back_what_goes(self, first: str, end: str, event: str, fence: Fence) -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
-        which, release, values = self._held(first, end)
+        which, release, values = self._owned(first, end)
         one = Selector("key", TAKEN, fence)
         while (found := self.move(event, which, one, release, values)).moved:
             pass
         return found.refused
 
-    def _held(self, first: str, end: str) -> tuple[Selector, Transition, dict[str, Any]]:
+    def _owned(self, first: str, end: str) -> tuple[Selector, Transition, dict[str, Any]]:
         release = self.tasks.choose(TAKEN, "release", {})
-        return Selector("held", TAKEN), release, {"session": first, "session_end": end, "mark": first}
+        return Selector("owned", TAKEN), release, {"session": first, "session_end": end, "mark": first}
 
     def move_due(self, timer: Transition) -> Moved:
         """Move a batch of the tasks whose `timer` has passed."""

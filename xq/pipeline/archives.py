@@ -27,7 +27,7 @@ from xq.engine.steps import Steps
 from xq.pipeline.bulk import Job, bulk
 from xq.pipeline.loading import Loading
 from xq.pipeline.scan import Extract
-from xq.pipeline.spans import LATEST, ROWS, OldHistory, Past, delete
+from xq.pipeline.spans import LATEST, ROWS, OldHistory, Watermark, delete
 
 if TYPE_CHECKING:
     from xq.adapters.databases.exports import Exports
@@ -42,12 +42,12 @@ LOADING: Final = "~"  # the prefix of the names of runs that are still loading
 BITS: Final = 52  # of random numbers; a DOUBLE holds so many exactly
 
 
-class Moved(NamedTuple):
+class Transferred(NamedTuple):
     """The result of an export or a restore: how many tasks moved."""
 
     moved: int
     stayed: int  # tasks that changed meanwhile, or that the database refused to move
-    past: Past | None = None  # the exportable history, up to the first task that stayed
+    past: Watermark | None = None  # the exportable history, up to the first task that stayed
 
 
 class Archives:
@@ -261,11 +261,11 @@ class Archives:
         found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without, LOADING)
         return self._checked(generation, found)
 
-    def extract_past(self, past: Past) -> Extract:
+    def extract_past(self, past: Watermark) -> Extract:
         """Return the rows of the history below a watermark."""
         return replace(self._history, rows=self._outbox.old(past))
 
-    def extract_history(self, without: Past | None, generation: int) -> Extract:
+    def extract_history(self, without: Watermark | None, generation: int) -> Extract:
         """Return the history except the rows below a watermark. Reading raises as in `extract_tasks`."""
         rows = f"NOT ({self._outbox.old(without)})" if without else ""
         return self._checked(generation, replace(self._history, rows=rows))
@@ -277,7 +277,7 @@ class Archives:
             check=SameGeneration(replace(generation_extract, address=generation_extract.address.shown), generation),
         )
 
-    def stage(self, run: str, before_us: int) -> Moved:
+    def stage(self, run: str, before_us: int) -> Transferred:
         """Move done tasks into the outbox: those done before a moment, and those whose time is unknown.
 
         Each transaction moves a bounded number of tasks. A task that another process changes meanwhile stays in the
@@ -287,7 +287,7 @@ class Archives:
         execute(outbox.over)
         # Read before the list is made: the list does not know of tasks that are done later, and their history must
         # stay.
-        past, mark = self.old.past(before_us), self.old.newest_settled()
+        past, newest = self.old.watermark(before_us), self.old.newest_settled()
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
         for sql in (create, *more):
@@ -296,19 +296,19 @@ class Archives:
         moved = 0
         for low in range(1, last + 1, BATCH):
             numbers = range(low, min(low + BATCH, last + 1))
-            moved += self._in_parts(lambda part: self._take_out(run, part, mark), numbers)
+            moved += self._in_parts(lambda part: self._take_out(run, part, newest), numbers)
         ((stayed, since_us),) = execute(outbox.stayed)
         execute(outbox.over)
         if past and since_us is not None:
             past = {**past, "before_us": min(past["before_us"], since_us)}
-        return Moved(moved, stayed, past)
+        return Transferred(moved, stayed, past)
 
-    def _take_out(self, run: str, numbers: Sequence[int], mark: int) -> int:
+    def _take_out(self, run: str, numbers: Sequence[int], newest: int) -> int:
         self.check_alone()
         outbox, values = self._outbox, {"run": run}
         found = self.database.execute(outbox.found, {"low": numbers[0], "high": numbers[-1]})
         if found and not outbox.same_version:
-            redone = {n for (n,) in self.database.execute(outbox.done_again, {"mark": mark})}
+            redone = {n for (n,) in self.database.execute(outbox.done_again, {"after": newest})}
             found = [row for row in found if row[0] not in redone]
         if not found:
             return 0
@@ -383,7 +383,7 @@ class Archives:
         found = self.database.execute(self._outbox.in_the_way, {"run": run})
         return [self.steps.tasks.app_key(tuple(parts)) for parts in found]
 
-    def put_back(self, run: str) -> Moved:
+    def put_back(self, run: str) -> Transferred:
         """Move a run from the outbox back into the table, as D.
 
         Tasks stay in the outbox if the database refuses them, for example since the table has their keys again.
@@ -394,7 +394,7 @@ class Archives:
         while True:
             found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
-                return Moved(moved, self.count(run))
+                return Transferred(moved, self.count(run))
             numbers = [n for (n,) in found]
             moved += self._in_parts(lambda part: self._put_back(run, columns, part), numbers)
             last = numbers[-1]

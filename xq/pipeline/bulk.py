@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.plain import PlainStore
-from xq.core.compile import Shape, Statement, change
+from xq.core.compile import PutShape, Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, ErrorKind, Row, Table
@@ -36,7 +36,7 @@ class Staged:
 
     batch: int
     rows: int
-    shapes: frozenset[Shape]
+    shapes: frozenset[PutShape]
     order: int  # tasks are put in this order of calls, and within a call in that of the rows
 
 
@@ -119,7 +119,7 @@ class Job:
         """
         staging, targets = self.bulk.dialect.staging, self.frame.targets
         load = staging.load([t.field.column if t.field else staging.option(t.option) for t in targets])
-        rows, shapes = 0, set[Shape]()
+        rows, shapes = 0, set[PutShape]()
         with self.connected() as store:
             ((batch,),) = self._execute(store, staging.begin)
             for part in _chunks(parts):
@@ -220,7 +220,7 @@ class Job:
         """Whether duplicates are skipped instead of raising."""
         return self.bulk.on_conflict == "skip"
 
-    def _put(self, store: Any, shape: Shape, values: Mapping[str, Any]) -> int:
+    def _put(self, store: Any, shape: PutShape, values: Mapping[str, Any]) -> int:
         """Put the rows of one shape of a batch."""
         dialect, staging, frame = self.bulk.dialect, self.bulk.dialect.staging, self.frame
         machine, guard = dialect.machine, dialect.machine.guard("unique")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from xq.core.compile import Shape
+from xq.core.compile import PutShape
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, REMEMBERED
 from xq.core.ports import Field
@@ -118,7 +118,7 @@ class Frame:
         options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
         raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
 
-    def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[Shape]]:
+    def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[PutShape]]:
         """Return some rows as the staging table holds them, and their shapes. Raises BadValue and BadType."""
         rows = len(part[0]) if part else 0
         found = {target: self._converted(target, part[place]) for target, place in self._places.items()}
@@ -157,7 +157,7 @@ class Frame:
         seconds = self.tasks.seconds(option, float(value) if isinstance(value, Decimal) else value, ends)
         return self.forever if seconds is None else seconds
 
-    def _shapes(self, found: Mapping[Target, Sequence[Any]], rows: int) -> set[Shape]:
+    def _shapes(self, found: Mapping[Target, Sequence[Any]], rows: int) -> set[PutShape]:
         brought = [target for target in found if target.option]
         keys = [found[target] for target in self._key if target in found]
         flags = [[value is not None for value in found[target]] for target in brought]
@@ -165,7 +165,7 @@ class Frame:
             [None not in key for key in zip(*keys, strict=True)] if len(keys) == len(self._key) else [False] * rows
         ]
         shapes = {
-            Shape(frozenset(t.option for t, given in zip(brought, row, strict=False) if given), row[-1])
+            PutShape(frozenset(t.option for t, given in zip(brought, row, strict=False) if given), row[-1])
             for row in set(zip(*flags, *has_key, strict=True))
         }
         for shape in shapes:

@@ -20,9 +20,9 @@ TESTS: Final[tuple[Test, ...]] = get_args(Test)
 
 R = TypeVar("R")
 
-# How far a history has been read: the values of `marked` in the last read row. A position between rows needs only the
-# values of `order`. () is before the first row.
-Mark = tuple[int, ...]
+# How far a history has been read: the values of `checkpoint_columns` in the last read row. A position between rows
+# needs only the values of `order`. () is before the first row.
+Checkpoint = tuple[int, ...]
 
 
 class Condition(NamedTuple):
@@ -38,11 +38,11 @@ class Condition(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of an extract that are read: those that meet all conditions, after one mark and up to another."""
+    """The rows of an extract that are read: those that meet all conditions, after one checkpoint and up to another."""
 
     conditions: tuple[Condition, ...] = ()
-    after: Mark = ()
-    until: Mark = ()
+    after: Checkpoint = ()
+    until: Checkpoint = ()
 
 
 WHOLE: Final = Part()
@@ -134,8 +134,8 @@ class Extract(ABC):
         return replace(self, where=(*self.where, *more))
 
     @property
-    def marked(self) -> tuple[str, ...]:
-        """The columns whose values make up a mark."""
+    def checkpoint_columns(self) -> tuple[str, ...]:
+        """The columns whose values make up a checkpoint."""
         return (*self.order, *self.witness)
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Extract(ABC):
         """Return the least and the greatest value of the column `ranged`; None if there is no row."""
 
     @abstractmethod
-    def held(self) -> AbstractContextManager[str]:
+    def shared_snapshot(self) -> AbstractContextManager[str]:
         """Hold a snapshot open within the block and return its name; "" if the database cannot share a snapshot."""
 
     @abstractmethod
@@ -206,11 +206,11 @@ class Extract(ABC):
         """
 
     @abstractmethod
-    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
-        """Return the watermark of the history, at most `limit` rows after a mark: no row will be inserted before it.
+    def checkpoint(self, after: Checkpoint = (), limit: int | None = None) -> Checkpoint:
+        """Return the watermark of the history, at most `limit` rows after a checkpoint.
 
-        Returns `after` if there is nothing new. Raises BadValue for an extract without an order, and ConfigurationError
-        if the history has begun again since `after`.
+        No row will be inserted before it. Returns `after` if there is nothing new. Raises BadValue for an extract
+        without an order, and ConfigurationError if the history has begun again since `after`.
         """
 
 

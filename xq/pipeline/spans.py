@@ -16,7 +16,7 @@ LATEST: Final = 2**62  # microseconds
 LOOK = 100_000  # ids of the history that one statement counts
 ROWS = 5_000  # rows that one statement deletes
 
-Past = Mapping[str, Any]  # the exportable rows: id and xid are the watermark, before_us a moment
+Watermark = Mapping[str, Any]  # the exportable rows: id and xid are the watermark, before_us a moment
 
 
 def delete(database: Database, sql: str, values: Mapping[str, Any]) -> int:
@@ -45,16 +45,16 @@ class OldHistory:
         """Whether parallel readers can find all rows below a watermark."""
         return not self._outbox.looks_ahead
 
-    def past(self, before_us: int) -> Past | None:
+    def watermark(self, before_us: int) -> Watermark | None:
         """Return the watermark of the rows before a moment; None if there are no such rows."""
         ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
         # A moment that has passed: if the ids ever start again, later rows do not match it.
-        mark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
+        watermark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
         if top is None:
             return None
         if self._outbox.looks_ahead:
-            mark["id"] = self._settled(mark)
-        return mark if self.is_there(mark) else None
+            watermark["id"] = self._settled(watermark)
+        return watermark if self.is_there(watermark) else None
 
     def newest_settled(self) -> int:
         """Return the highest id of the history that no open transaction can still write below."""
@@ -63,49 +63,49 @@ class OldHistory:
             return top or 0
         return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
 
-    def _settled(self, mark: Past) -> int:
+    def _settled(self, watermark: Watermark) -> int:
         """Return the first id that another connection has written and not committed; if none, that of the watermark."""
-        for low, high in self._ranges(mark, LOOK):
-            while not self._is_settled(mark, low, high):
+        for low, high in self._ranges(watermark, LOOK):
+            while not self._is_settled(watermark, low, high):
                 if low == high:
                     return low
                 middle = (low + high) // 2
-                low, high = (middle + 1, high) if self._is_settled(mark, low, middle) else (low, middle)
-        return int(mark["id"])
+                low, high = (middle + 1, high) if self._is_settled(watermark, low, middle) else (low, middle)
+        return int(watermark["id"])
 
-    def _is_settled(self, mark: Past, low: int, high: int) -> bool:
-        written = self._count_in(mark, low, high, self._outbox.look_ahead)
-        return written == self._count_in(mark, low, high, self._outbox.prepare)
+    def _is_settled(self, watermark: Watermark, low: int, high: int) -> bool:
+        written = self._count_in(watermark, low, high, self._outbox.look_ahead)
+        return written == self._count_in(watermark, low, high, self._outbox.prepare)
 
-    def is_there(self, mark: Past) -> bool:
+    def is_there(self, watermark: Watermark) -> bool:
         """Return whether any of these rows exists."""
-        return self._oldest(mark) is not None
+        return self._oldest(watermark) is not None
 
-    def _oldest(self, mark: Past) -> int | None:
-        ((oldest,),) = self.database.execute(self._outbox.oldest(mark))
+    def _oldest(self, watermark: Watermark) -> int | None:
+        ((oldest,),) = self.database.execute(self._outbox.oldest(watermark))
         return None if oldest is None else int(oldest)
 
-    def count(self, mark: Past) -> int:
+    def count(self, watermark: Watermark) -> int:
         """Return how many rows of the history these are, including uncommitted ones."""
         ahead = self._outbox.look_ahead
-        return sum(self._count_in(mark, low, high, ahead) for low, high in self._ranges(mark, LOOK))
+        return sum(self._count_in(watermark, low, high, ahead) for low, high in self._ranges(watermark, LOOK))
 
-    def _count_in(self, mark: Past, low: int, high: int, prepare: Callable[[Connections], None]) -> int:
+    def _count_in(self, watermark: Watermark, low: int, high: int, prepare: Callable[[Connections], None]) -> int:
         prepare(self.database.store)
-        ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
+        ((n,),) = self.database.execute(self._outbox.count_old(watermark), {"low": low, "high": high})
         return int(n)
 
-    def forget(self, mark: Past) -> int:
+    def forget(self, watermark: Watermark) -> int:
         """Delete these rows of the history after they have been archived. Returns how many still existed."""
         outbox, deleted = self._outbox, 0
-        if self.is_there(mark):
+        if self.is_there(watermark):
             self.next_generation()
-        for low, high in self._ranges(mark, ROWS):
-            many = self._count_in(mark, low, high, outbox.prepare) if outbox.looks_ahead else 0
-            deleted += delete(self.database, outbox.forget_old(mark), {"low": low, "high": high, "many": many})
+        for low, high in self._ranges(watermark, ROWS):
+            many = self._count_in(watermark, low, high, outbox.prepare) if outbox.looks_ahead else 0
+            deleted += delete(self.database, outbox.forget_old(watermark), {"low": low, "high": high, "many": many})
         return deleted
 
-    def _ranges(self, mark: Past, n: int) -> Iterator[tuple[int, int]]:
-        oldest = self._oldest(mark)
-        for low in range(oldest, mark["id"], n) if oldest is not None else ():
+    def _ranges(self, watermark: Watermark, n: int) -> Iterator[tuple[int, int]]:
+        oldest = self._oldest(watermark)
+        for low in range(oldest, watermark["id"], n) if oldest is not None else ():
             yield low, low + n - 1

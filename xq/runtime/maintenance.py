@@ -36,6 +36,7 @@ log = logging.getLogger("xq")
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
 LOOK, ALONE = 0.4, 0.8  # reap: while sessions of other processes are registered, and while none is
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
+RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
@@ -339,7 +340,8 @@ class MaintenanceThread:
         self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
-        self._complaint = ""
+        self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
+        self._warned = False  # of the failures since the last cycle that did not fail
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
@@ -410,6 +412,7 @@ class MaintenanceThread:
                 return False
             with self.working:
                 pause = self._cycle()
+            self._recovered()
         except Exception as error:
             if self._is_over:
                 return False
@@ -418,7 +421,8 @@ class MaintenanceThread:
             self.paused = self._only_reads  # a duty that fails must not make `is_paused` reject calls
             with self.working:
                 self._disconnect()
-            self._next_at, pause = 0.0, RETRY
+            self._next_at = 0.0
+            pause = self._backoff = min(2 * self._backoff or RETRY, RETRY_MOST)
         self._hurry.wait(pause)
         self._hurry.clear()
         return not self._is_over
@@ -471,9 +475,14 @@ class MaintenanceThread:
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then no thread can be started
         expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled or reconfigured
-        level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # warn once
+        level = logging.DEBUG if expected or self._warned else logging.WARNING  # warn once
         log.log(level, "the maintenance thread failed, and retries: %s", error)
-        self._complaint = str(error)
+        self._warned = self._warned or not expected
+
+    def _recovered(self) -> None:
+        if self._warned:
+            log.info("the maintenance thread works again")
+        self._backoff, self._warned = 0.0, False
 
     def _attended(self) -> list[QueueMaintenance]:
         # Without a check of the installation, which would fail while the database cannot be opened.

@@ -9,7 +9,7 @@ from typing import Any
 
 from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
-from xq.adapters.tubes import Record, Records
+from xq.adapters.tubes import Record, TubeRecords
 from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
@@ -69,7 +69,7 @@ class Tubes:
         self.database = tables.database(database)
         self.tube = TubeMap(self)
         self._clock = clock
-        self._records = Records(self.database)
+        self._records = TubeRecords(self.database)
         shared = tables.shared(self.database)
         # One tube object per process: its queue knows the waiters and observers.
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})

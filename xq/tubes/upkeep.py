@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.tubes import Record, Records
+from xq.adapters.tubes import Record, TubeRecords
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.queue import Queue
@@ -38,7 +38,7 @@ class Upkeep:
     def __init__(
         self,
         queue: Queue[Any],
-        records: Records,
+        records: TubeRecords,
         types: Mapping[str, Any],
         open: Callable[[Record], Tube],
         close: Callable[[Record], None],

@@ -158,9 +158,9 @@ class Mariadb(MariadbObjects):
     def exact(self, column: str, kind: Kind = "text") -> str:
         return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
 
-    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+    def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         # Most collations ignore case, so compare what the index finds byte by byte.
-        found = super().holds(column, test, kind)
+        found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
     def differ(self, one: str, other: str) -> str:
@@ -180,12 +180,12 @@ class Mariadb(MariadbObjects):
 
     # which rows
 
-    def pick(self, columns: str, rows: Selector) -> str:
-        if rows.way == "held" and "owner" not in self.roles:
+    def select(self, columns: str, rows: Selector) -> str:
+        if rows.way == "owned" and "owner" not in self.roles:
             mine = f"{self.is_state(rows.state)} AND {self.of_session('o.owner')}"
             query = f"SELECT {columns} FROM {self.table_in_schema} JOIN {self._beside} WHERE {mine} LIMIT :n"
         else:
-            query = super().pick(columns, rows)
+            query = super().select(columns, rows)
         return f"{query}{self.lock} SKIP LOCKED"
 
     @property
@@ -201,10 +201,10 @@ class Mariadb(MariadbObjects):
         """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
-        if utubes := self.picked_from(rows):
-            return f"{utubes.picks([columns], rows)[0]}{self.lock} SKIP LOCKED"
+        if utubes := self.heads_for(rows):
+            return f"{utubes.candidates([columns], rows)[0]}{self.lock} SKIP LOCKED"
         if rows.way not in ("key", "keys"):
-            return self.pick(columns, rows)
+            return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
         of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
         if rows.fence and "owner" not in self.roles:
@@ -214,8 +214,8 @@ class Mariadb(MariadbObjects):
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """Return the parts of a statement that lock its rows."""
-        utubes = self.picked_from(rows)
-        _, *others = utubes.picks([columns], rows) if utubes else [""]
+        utubes = self.heads_for(rows)
+        _, *others = utubes.candidates([columns], rows) if utubes else [""]
         found = {"lock": self._locked(rows, columns)}
         for query in others:
             limit = "1" if rows.way == "first" else ":n"
@@ -380,13 +380,13 @@ class Mariadb(MariadbObjects):
             return False
         return True
 
-    def unless_held(self, guard: Guard) -> str:
+    def unless_duplicate(self, guard: Guard) -> str:
         return ""  # an error rolls back the statement, not the transaction
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f"{self.name(guard.name)}'" in refusal
 
-    def held_by_one(self, guard: Guard, of: str = "") -> str:
+    def has_unique_value(self, guard: Guard, of: str = "") -> str:
         return f"{of}{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
 
     def loading(self, table: str, columns: Sequence[str]) -> str:

@@ -64,9 +64,9 @@ class MariadbExports(Exports):
     def refuse_misfits(self, store: Connections) -> None:
         store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
 
-    def forget_old(self, mark: Mapping[str, Any]) -> str:
+    def forget_old(self, watermark: Mapping[str, Any]) -> str:
         # LIMIT keeps MariaDB from reading, and waiting for, the row after them.
-        return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
+        return f"{super().forget_old(watermark)} ORDER BY id LIMIT :many"
 
     def look_ahead(self, store: Connections) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")

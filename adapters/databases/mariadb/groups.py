@@ -69,7 +69,7 @@ class MariadbGroups(ServerGroups):
     def on_change(self, change: GroupChange) -> list[tuple[str, str]]:
         """Return (condition, SQL) of what a trigger does for a row."""
         counts, dirties = (f"({change.when}) AND {so}" for so in (f"{change.taken} <> 0", self.dirties(change.taken)))
-        return [(counts, self.count(change.utube, change.taken)), (dirties, self.mark(change.utube))]
+        return [(counts, self.count(change.utube, change.taken)), (dirties, self.make_dirty(change.utube))]
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"

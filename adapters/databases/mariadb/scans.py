@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import Column, Condition, Mark, Part
+from xq.pipeline.scan import Checkpoint, Column, Condition, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
 
 
-class MariadbReader(Reader):
+class MariadbReader(ExtractReader):
     """Reads extracts of MariaDB. Rows commit in any order of ids, so dirty reads detect uncommitted ones."""
 
     # Spark writes names in double quotes, and texts with no regard for backslashes.
@@ -61,7 +61,7 @@ class MariadbReader(Reader):
             ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
         return (first, last[0]) if last else None, ()
 
-    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
+    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((last, now),) = self._asked(
             connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}", {}
         )
@@ -69,7 +69,9 @@ class MariadbReader(Reader):
             return ()
         return self._until_unsettled(connection, after, last or 0, now - FRESH * 1e6, limit)
 
-    def _until_unsettled(self, connection: Any, end: Mark, last: int, fresh: float, limit: int | None) -> Mark:
+    def _until_unsettled(
+        self, connection: Any, end: Checkpoint, last: int, fresh: float, limit: int | None
+    ) -> Checkpoint:
         """Return the last id, up to `last`, before one that an open transaction may still commit: `limit` rows at most.
 
         It waits for no transaction, as a locking read would. An id that is missing between two rows belongs to a row

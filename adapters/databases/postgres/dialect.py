@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
+from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import (
     CHANNEL,
@@ -21,17 +20,14 @@ from xq.adapters.databases.postgres.triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
-from xq.adapters.databases.server import BYTES, ROLL_UP, Server
+from xq.adapters.databases.server import BYTES, ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Selector, Statement
-from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
-
-BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
 
 
-class Postgres(Server):
+class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     layout = "6"  # 5, of xq 0.1, counted the groups of updated rows one by one
@@ -54,7 +50,6 @@ class Postgres(Server):
     groups_kind = PostgresGroups
     exports_kind = PostgresExports
     scans_kind = PostgresScans
-    groups: PostgresGroups | None
     longest_name = 63
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
@@ -134,7 +129,7 @@ class Postgres(Server):
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
 
     @property
-    def held_by(self) -> str:
+    def owner_for_range(self) -> str:
         return f'({self.roles["owner"]} COLLATE "C")'  # for a range of bytes
 
     @property
@@ -159,21 +154,20 @@ class Postgres(Server):
         locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
         mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
-        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
-        return (
-            f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
-        )
+        fenced = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
+        parts = f"locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({fenced})"
+        return f"{self.key} IN (WITH {parts} SELECT * FROM held)"
 
-    def pick(self, columns: str, rows: Selector) -> str:
-        if self.groups and self.picked_from(rows):
-            return self.groups.picked(columns, rows)
-        beside = rows.way == "held" and "owner" not in self.roles
-        query = self._pick_beside(rows) if beside else super().pick(columns, rows)
+    def select(self, columns: str, rows: Selector) -> str:
+        if self.groups and self.heads_for(rows):
+            return self.groups.select(columns, rows)
+        beside = rows.way == "owned" and "owner" not in self.roles
+        query = self._select_by_owners(rows) if beside else super().select(columns, rows)
         locked = f"{query}{self.lock} SKIP LOCKED"
         # MATERIALIZED, since a query that locks must run only once.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
-    def _pick_beside(self, rows: Selector) -> str:
+    def _select_by_owners(self, rows: Selector) -> str:
         """Return a query of the rows of a session, by the side table of owners."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
         taken = self.is_state(rows.state, f"t.{self.roles['status']}")
@@ -230,8 +224,8 @@ class Postgres(Server):
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
 
     def hold_all(self, states: Iterable[str]) -> str:
-        held = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
-        return f"SELECT COUNT(*) FROM ({held}) AS held"
+        rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
+        return f"SELECT COUNT(*) FROM ({rows}) AS held"
 
     @property
     def session_listed(self) -> str:
@@ -242,42 +236,6 @@ class Postgres(Server):
             f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
             f"{self.on_conflict('uuid, queue')}"
         )
-
-    @contextmanager
-    def creating(self, store: Connections) -> Iterator[None]:
-        # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
-        with store.atomic():
-            for schema in self.installed_in(store):
-                store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
-            yield
-
-    @contextmanager
-    def installing(self, store: Connections) -> Iterator[None]:
-        elsewhere = store.execute(
-            "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
-            f"to_regclass({self.literal(self.table_in_schema)}) AND relnamespace::regnamespace <> "
-            "to_regnamespace(quote_ident(current_schema()))"
-        )
-        if elsewhere and not self.source.schema:
-            ((there, here),) = elsewhere
-            raise ConfigurationError(
-                f"{self.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
-                f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
-            )
-        try:
-            with self.creating(store):
-                # Query a table: to_regclass alone may miss what others have dropped meanwhile.
-                if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
-                    self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
-                yield
-        except Exception as error:
-            unique = self.machine.guard("unique") and store.classify(error) not in (ErrorKind.NOT_DATABASE, *REFUSALS)
-            if not unique or not store.execute(self.is_partitioned):
-                raise
-            raise ConfigurationError(
-                f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
-                f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
-            ) from error
 
     def taken_at_last(self, store: Connections) -> int:
         try:
@@ -298,125 +256,11 @@ class Postgres(Server):
         )
         return bool(may)
 
-    @property
-    def is_partitioned(self) -> str:
-        """Return a query that finds a row if the table is partitioned."""
-        return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
-
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal
 
-    # what is installed
-
-    def drop(self, kind: str, name: str) -> str:
-        if kind == "trigger":
-            return f"DROP FUNCTION IF EXISTS {self.object(name)}() CASCADE"  # also drops its triggers
-        return super().drop(kind, name)
-
-    def existing(self, store: Connections) -> dict[str, str]:
-        shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
-        mine = f"to_regclass({self.literal(self.table_in_schema)})"
-        found = store.execute(
-            "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
-            f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
-            f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
-            "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-            f"WHERE i.indrelid = {mine} AND i.indisvalid "
-            f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
-        )
-        return {name: str(kind) for name, kind in found}
-
-    def table_columns(self, store: Connections) -> set[str]:
-        return {*self.columns_of(store, self.source.name)} & {field.column for field in self.source.fields}
-
-    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
-        found = store.execute(
-            "SELECT attname, attgenerated <> '' FROM pg_attribute "
-            f"WHERE attrelid = to_regclass({self.literal(self.object(table))}) AND attnum > 0 AND NOT attisdropped"
-        )
-        return {name: bool(made) for name, made in found}
-
-    def side_tables(self) -> list[Object]:
-        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        nothing = f"FROM {self.table_in_schema} WITH NO DATA"
-        # Use the types of the key's columns.
-        tables = {
-            "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
-            "wait": (
-                f"AS SELECT {self.keys_as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
-                f"CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target {nothing}",
-                f"{parts}, waiter",
-            ),
-        }
-        if "owner" not in self.roles:
-            tables["owner"] = (f"AS SELECT {keys}, CAST('' AS text) AS owner {nothing}", keys)
-        if self.has_history:
-            types = {
-                "bigauto": self.serial,
-                "bigint": "bigint",
-                "text": "text",
-            }
-            columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
-            xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
-            tables["history"] = (f"({columns}, {xid})", "")
-        utubes = self.groups
-        if utubes:
-            mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, self.ordered, strict=True))
-            tables[utubes.suffix] = (
-                f"AS SELECT {utubes.head(self.table)} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
-                "utube",
-            )
-            tables[DIRTY] = (f"AS SELECT {utubes.head(self.table)} AS utube {nothing}", "")
-        found = []
-        for suffix, (body, key) in tables.items():
-            more, table = [], self.side(suffix)
-            if key:
-                unique = self.quote(self.name(f"{suffix}_key"))
-                more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
-            if utubes and suffix == utubes.suffix:
-                order, most = self.order_by(utubes.columns), self.quote(self.name(f"{suffix}_most"))
-                more += [
-                    f"CREATE INDEX IF NOT EXISTS {self.quote(self.name(f'{suffix}_open'))} ON {table} ({order}) "
-                    f"WHERE {utubes.is_open()}",
-                    f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {most}",
-                    f"ALTER TABLE {table} ADD CONSTRAINT {most} CHECK (taken <= {utubes.most})",
-                    f"ALTER TABLE {table} ALTER COLUMN taken SET NOT NULL",
-                ]
-                more.append(f"ALTER TABLE {table} SET ({BUSY}, fillfactor = 50)")  # with room for other versions
-            if suffix == "history":  # readers continue from a transaction number; a BRIN index costs almost nothing
-                name = self.quote(self.name(f"{suffix}_xid"))
-                more.append(f"CREATE INDEX IF NOT EXISTS {name} ON {table} USING brin (xid) WITH (autosummarize = on)")
-            if suffix == DIRTY:
-                more.append(
-                    f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-                    "ADD COLUMN IF NOT EXISTS writer xid8"
-                )
-            if suffix in ("count", DIRTY):  # their rows are replaced all the time
-                more.append(f"ALTER TABLE {table} SET ({BUSY})")
-            found.append(self.side_table(suffix, body, *more))
-        return found
-
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        table = self.staging.stage
-        columns = [f"CAST(0 AS bigint) AS {place}", self.columns, *(f"CAST(0 AS float8) AS {name}" for name in options)]
-        unique = self.quote(self.name(f"{self.staging.suffix}_key"))
-        return (
-            f"AS SELECT {', '.join(columns)} FROM {self.table_in_schema} WITH NO DATA",
-            f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({place})",
-            # Unlogged, so writes take half the time. After a crash it is empty: rows are counted before they are put.
-            f"ALTER TABLE {table} SET UNLOGGED",
-        )
-
     def loading(self, table: str, columns: Sequence[str]) -> str:
         return f"COPY {table} ({', '.join(columns)}) FROM STDIN"
-
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        return self.made(
-            "index",
-            suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(self.name(suffix))} "
-            f"ON {self.table_in_schema} ({columns}) WHERE {condition}",
-        )
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()

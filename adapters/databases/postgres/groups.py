@@ -45,8 +45,8 @@ class PostgresGroups(ServerGroups):
         )
         rows = f"SELECT utube, SUM(taken) AS taken FROM ({' UNION ALL '.join(each)}) AS xq_e GROUP BY 1"
         counted = self.count("utube", "taken", "FROM xq_c WHERE taken <> 0")
-        marked = self.mark("utube", f"FROM xq_c WHERE {self.dirties('taken')}")
-        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {marked};"
+        dirtied = self.make_dirty("utube", f"FROM xq_c WHERE {self.dirties('taken')}")
+        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {dirtied};"
 
     def changed(self, version: str, other: str) -> str:
         """Return the rows of a transition table that are not in another, as far as groups are concerned.
@@ -137,7 +137,7 @@ class PostgresGroups(ServerGroups):
         parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
         return f"WITH {parts} SELECT COUNT(*) FROM refreshed"
 
-    def picked(self, columns: str, rows: Selector) -> str:
+    def select(self, columns: str, rows: Selector) -> str:
         """Return a query that locks the first tasks with their heads, and skips locked ones.
 
         Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
@@ -148,15 +148,15 @@ class PostgresGroups(ServerGroups):
         # which would be free to begin with all tasks, or to sort all heads.
         theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
         task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
-        picks = [
+        candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
             f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
             f"{of.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
-            picks.append(f"{self.of_others(wanted, rows)}{locked}")
-        tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({pick})" for i, pick in enumerate(picks))
-        both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(picks)))
+            candidates.append(f"{self.of_others(wanted, rows)}{locked}")
+        tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({query})" for i, query in enumerate(candidates))
+        both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(candidates)))
         order = self.of.order
         first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
         return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"

@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from xq.adapters.databases.named import NAMED
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import Column, Condition, Mark, Part
+from xq.pipeline.scan import Checkpoint, Column, Condition, Part
 
 
-class PostgresReader(Reader):
+class PostgresReader(ExtractReader):
     """Reads extracts of PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
 
     def _stock(self, column: Column) -> Column:
@@ -33,7 +33,7 @@ class PostgresReader(Reader):
         return f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {quote(self.snapshot)}"
 
     @contextmanager
-    def held(self) -> Iterator[str]:
+    def shared_snapshot(self) -> Iterator[str]:
         with self._connected() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -89,7 +89,7 @@ class PostgresReader(Reader):
         settled = (Condition("xid", "<", int(end)),)
         return bounds, (*settled, Condition("xid", "not in", unseen)) if unseen else settled
 
-    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
+    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         oldest, next_ = "pg_snapshot_xmin(pg_current_snapshot())", "pg_snapshot_xmax(pg_current_snapshot())"
         ((end, beyond),) = self._asked(connection, f"SELECT {self._number(oldest)}, {self._number(next_)}", {})
         if after and after[0] >= beyond:  # of another server, from which this one was restored

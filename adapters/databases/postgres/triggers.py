@@ -66,7 +66,7 @@ class Triggers:
         self.notify = f"PERFORM pg_notify('{CHANNEL}', '') WHERE {unless_silenced(f'{self.here}.{SETTINGS}')};"
         self.of.notify_waiters = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
-        self.limited = of.holding(limit) if limit else []  # the states of the feature limit
+        self.limited = of.guarded_states(limit) if limit else []  # the states of the feature limit
         # The states whose tasks a move may release from a wait for room.
         self.in_the_way = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
 

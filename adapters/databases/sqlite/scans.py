@@ -9,21 +9,21 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Address, Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import WHOLE, Column, Extract, Mark, Part, What
+from xq.pipeline.scan import WHOLE, Checkpoint, Column, Extract, Part, What
 
 NUMBERS = ("BIGINT", "DOUBLE")
 
 
-class SqliteReader(Reader):
+class SqliteReader(ExtractReader):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
 
-    mark_of_driver = "?"
+    placeholder_of_driver = "?"
     _begin = "PRAGMA case_sensitive_like = 1"
     EMPTY: ClassVar[Mapping[str, str]] = {"BIGINT": "0", "DOUBLE": "0.0", "BINARY": "x'00'"}
 
@@ -65,7 +65,7 @@ class SqliteReader(Reader):
                 yield (batch.slice(1) if first else batch).rename_columns(names)
                 first = False
 
-    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
+    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         until = self._row(connection, WHOLE, "DESC")
         return self._cut(connection, after, limit, until) if limit and until > after else until
 

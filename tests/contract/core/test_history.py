@@ -319,10 +319,10 @@ def test_two_queues_of_a_connection_tell_their_events(make):
 def test_a_row_tells_task_tube_owner_and_attempt(make):
     Task = make(ALL, roles=FULL)
     Task.put(task(tube="news"))
-    mark = Task.take().owner
+    token = Task.take().owner
     Task.xq.release_all()
     rows = [(row.key, row.tube, row.owner, row.attempt) for row in Task.xq.history()]
-    assert rows == [("1", "news", None, 0), ("1", "news", mark, 1), ("1", "news", mark, 1)]
+    assert rows == [("1", "news", None, 0), ("1", "news", token, 1), ("1", "news", token, 1)]
 
 
 def test_the_owner_is_told_without_a_role_for_it(make):

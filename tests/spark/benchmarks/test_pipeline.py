@@ -12,10 +12,10 @@ import pytest
 import xq
 from benchmarks import day, pipeline
 from benchmarks import spark as benchmark
-from benchmarks.databases import HOMES, Files, OnServer, Sqlite
+from benchmarks.databases import Files, Sqlite
 from benchmarks.report import SMOKE
-from tests import servers
 from tests.conftest import SHARED
+from tests.support.homes import home_of
 from xq.core.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
@@ -98,10 +98,7 @@ def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because wh
 @pytest.fixture(params=SHARED)
 def home(request):
     """A home for the databases of a benchmark."""
-    kind = HOMES[request.param]
-    if reason := kind.missing():
-        pytest.skip(reason)
-    with closing(kind(servers.shared(kind.kind)) if issubclass(kind, OnServer) else kind()) as home:
+    with home_of(request.param) as home:
         yield home
 
 
