@@ -161,8 +161,12 @@ class Groups(ABC):
         taken = self._taken(version)
         return GroupChange(self.head(version), taken if came else f"-{taken}", self._is(version, COUNTED), came)
 
-    def changes_of_update(self) -> list[GroupChange]:
-        """Return the effects of an update from OLD to NEW."""
+    def changes_of(self, event: str) -> list[GroupChange]:
+        """Return the effects of an insert of NEW, a delete of OLD, or an update from OLD to NEW."""
+        if event == "insert":
+            return [self.change_of("NEW", came=True)]
+        if event == "delete":
+            return [self.change_of("OLD", came=False)]
         moved = self.of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
         changed = " OR ".join(self.of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
         was = self._is("OLD", COUNTED)

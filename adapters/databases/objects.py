@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from xq.adapters.databases.counters import Counters
+from xq.adapters.databases.history import HistoryTable
 from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.selectors import Selectors
+from xq.adapters.databases.sql_file import filled_in, texts
 from xq.core.machine import READY, TAKEN
 from xq.sessions.session import UUID_LENGTH
 
@@ -22,7 +26,7 @@ class Object:
     drop: str
 
 
-class Objects(Selectors):
+class Objects(Selectors, Counters, HistoryTable):
     """The objects that belong to a queue, besides the application's table."""
 
     @abstractmethod
@@ -73,6 +77,36 @@ class Objects(Selectors):
             )
             for name, columns in (tables | self.more_shared()).items()
         ]
+
+    # the files of SQL
+
+    def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
+        """Return the SQL of a text for this queue, with the values filled in."""
+        words = {
+            "tubes": self.tube_stats,
+            "history": self.has_history,
+            "groups": self.groups,
+            "owners": "owner" not in self.roles,
+        }
+        return filled_in(texts(file)[text], {word for word, there in words.items() if there}, values)
+
+    def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
+        """Return what the texts of triggers say of a version of a row: its values as `old`, its conditions as `was`."""
+        machine, status = self.machine, f"{version}.{self.roles['status']}"
+        found = {
+            old: self.letter(status),
+            f"{old}_key": self.key_in_history([f"{version}.{key}" for key in self.keys]),
+            f"{old}_tube": f"{version}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
+            f"{old}_attempt": f"{version}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
+            f"{old}_owner": self.owner_of(version),
+            was: self.in_states(machine.states, status),
+            f"surely_{was}": f"COALESCE({self.in_states(machine.states, status)}, FALSE)",
+            f"{was}_pending": self.in_states(machine.pending, status),
+            f"{was}_taken": self.is_state(TAKEN, status),
+        }
+        if self.tube_stats:
+            found[f"{was}_counted"] = self.counted(f"{version}.{self.roles['tube']}")
+        return found
 
     def objects(self) -> list[Object]:
         """Return the objects that installing creates, in order."""

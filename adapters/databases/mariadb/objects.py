@@ -281,13 +281,9 @@ class MariadbObjects(Server):
     def triggers(self) -> list[Object]:
         bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}
         if utubes := self.groups:
-            changes = {
-                "insert": [utubes.change_of("NEW", came=True)],
-                "update": utubes.changes_of_update(),
-                "delete": [utubes.change_of("OLD", came=False)],
-            }
-            for suffix, found in changes.items():
-                bodies[suffix] += [self.if_(when, f"{sql};") for one in found for when, sql in utubes.on_change(one)]
+            for event, body in bodies.items():
+                changes = utubes.changes_of(event)
+                body += [self.if_(when, f"{sql};") for one in changes for when, sql in utubes.on_change(one)]
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:

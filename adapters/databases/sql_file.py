@@ -1,0 +1,38 @@
+"""SQL that stands in files, to be read as SQL.
+
+A file has several texts, each after a line `--: name`. In a text, `{name}` stands for an SQL expression or a name that
+the dialect fills in. The lines from `--? word` to the next `--?` belong to queues that have what the word says, those
+from `--? not word` to all others, and those after `--? end` to all. Lines that begin with `--` are comments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+
+NAME = re.compile(r"^--: (\w+)\n", re.MULTILINE)
+PART = re.compile(r"^--\? (?:(not) )?(\w+)\n", re.MULTILINE)
+COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
+VALUE = re.compile(r"\{(\w+)\}")
+END = "end"
+
+
+@cache
+def texts(file: Path) -> Mapping[str, str]:
+    """Return the texts of a file by name."""
+    _, *found = NAME.split(file.read_text(encoding="utf-8"))
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def filled_in(text: str, has: Collection[str], values: Mapping[str, str]) -> str:
+    """Return the SQL of a text, on one line, for a queue which `has` these words, with the values filled in."""
+    always, *parts = PART.split(text)
+    kept = [always]
+    for inverted, word, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if word == END or (word in has) != bool(inverted):
+            kept.append(lines)
+    # Before the values come in, whose spaces may be those of names.
+    sql = " ".join(COMMENT.sub("", "".join(kept)).split())
+    return VALUE.sub(lambda found: values[found[1]], sql)

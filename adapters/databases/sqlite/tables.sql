@@ -1,0 +1,27 @@
+The tables of a queue beside the application's. {keys} are the columns of its key, {parts} the same as k0, k1 ..
+
+--: count
+CREATE TABLE IF NOT EXISTS {name}
+    (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID
+
+--: wait
+CREATE TABLE IF NOT EXISTS {name}
+    ({typed_parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT,
+    PRIMARY KEY ({parts}, waiter)) WITHOUT ROWID
+
+--: owner
+CREATE TABLE IF NOT EXISTS {name} ({typed_keys}, owner TEXT NOT NULL, PRIMARY KEY ({keys})) WITHOUT ROWID
+
+--: history
+-- No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in each
+-- transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
+CREATE TABLE IF NOT EXISTS {name}
+    (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT,
+    attempt INTEGER)
+
+--: heads
+CREATE TABLE IF NOT EXISTS {name}
+    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}), PRIMARY KEY (utube)) WITHOUT ROWID
+
+--: heads_open
+CREATE INDEX IF NOT EXISTS {open} ON {heads} ({columns}) WHERE {is_open}
