@@ -120,7 +120,7 @@ class Groups(ABC):
             f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
             f"{of.table_in_schema}{self.by_key} ON {of.same_wait('xq_h', of.table)} "
             f"WHERE {self.is_open('xq_h.')} AND {self.takeable(rows)} "
-            f"ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
         )
 
     def of_others(self, columns: Sequence[str], rows: Selector) -> str:
@@ -129,7 +129,7 @@ class Groups(ABC):
         return (
             f"SELECT {', '.join(columns)} FROM {of.table_in_schema}{of.by_index(index)} "
             f"WHERE {self.of_none} AND {of.keys_there(table)}{self.takeable(rows)} "
-            f"ORDER BY {self.of.order_by(self.of.ordered, table)} LIMIT {self.limit(rows)}"
+            f"ORDER BY {self.of.order_by(self.of.ordered, table)} LIMIT {of.limit(rows)}"
         )
 
     def takeable(self, rows: Selector) -> str:
@@ -137,10 +137,6 @@ class Groups(ABC):
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
-
-    @staticmethod
-    def limit(rows: Selector) -> str:
-        return "1" if rows.way == "first" else ":n"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query of the first task of a utube."""

@@ -98,8 +98,11 @@ class Selectors(Terms):
     def select(self, columns: str, rows: Selector) -> str:
         """Return a query of rows that are selected without keys: the first one, or the first `n`."""
         by, chosen = self.choice(rows)
-        limit = "1" if rows.way == "first" else ":n"
-        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {self.limit(rows)}"
+
+    @staticmethod
+    def limit(rows: Selector) -> str:
+        return "1" if rows.way == "first" else ":n"
 
     def choice(self, rows: Selector) -> tuple[str, str]:
         """Return an index hint for such rows, and their condition with its order."""

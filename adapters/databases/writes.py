@@ -48,10 +48,7 @@ class Writes(Selectors, Counters):
             start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
             return self.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
         if isinstance(value, Marker):
-            return {
-                TOKEN.name: ":owner",
-                PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
-            }[value.name]
+            return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1"}[value.name]
         return self.entered(value) if role == "status" else self.literal(value)
 
     def move(self, rows: Selector, change: Change) -> Statement:

@@ -188,11 +188,7 @@ def _servers(parameters: Mapping[str, Any], port: int) -> str:
     return ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in zip(hosts, ports))
 
 
-URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "sqlite": _sqlite,
-    "postgres": _postgres,
-    "mariadb": _mariadb,
-}
+URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"sqlite": _sqlite, "postgres": _postgres, "mariadb": _mariadb}
 
 
 def reached(address: Address) -> dict[str, str]:

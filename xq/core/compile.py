@@ -107,10 +107,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     if not row.enters:
         increment = (Given("increment"),)
         since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
-        prolonged = {
-            "runat": After(since, increment),
-            "deadline": After(("deadline",), increment),
-        }
+        prolonged = {"runat": After(since, increment), "deadline": After(("deadline",), increment)}
         timers = machine.timers[row.source] if "increment" in given else ()
         roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
         return Change(row.target, roles, update)

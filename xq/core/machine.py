@@ -188,10 +188,7 @@ CORE: Final = Feature(
 )
 
 # The values of a mapped role that no feature decides.
-ROLE_COLUMNS: Final = (
-    Column("owner", at={TAKEN: TOKEN}, otherwise=None),
-    Column("attempts", at={TAKEN: PLUS_ONE}),
-)
+ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
 # Names that an option may not have: arguments of methods, and named values in the SQL (see Dialect).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")

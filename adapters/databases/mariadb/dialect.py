@@ -218,10 +218,9 @@ class Mariadb(MariadbObjects):
         _, *others = utubes.candidates([columns], rows) if utubes else [""]
         found = {"lock": self._locked(rows, columns)}
         for query in others:
-            limit = "1" if rows.way == "first" else ":n"
             among = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE :chosen"
             found["others"] = f"{query}{self.lock} SKIP LOCKED"
-            found["among"] = f"{among} ORDER BY {self.order} LIMIT {limit}"
+            found["among"] = f"{among} ORDER BY {self.order} LIMIT {self.limit(rows)}"
         return found
 
     def listing(self, rows: Selector) -> str:

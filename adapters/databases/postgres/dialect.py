@@ -11,14 +11,7 @@ from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import (
-    CHANNEL,
-    SERVER_TIME,
-    TEXT_OF_TIME,
-    Triggers,
-    part,
-    unless_silenced,
-)
+from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part, unless_silenced
 from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.server import BYTES, ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
@@ -52,11 +45,7 @@ class Postgres(PostgresObjects):
     scans_kind = PostgresScans
     longest_name = 63
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
-    list_kinds: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(INTEGERS, "bigint"),
-        "text": "text",
-        "uuid": "uuid",
-    }
+    list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
@@ -84,10 +73,7 @@ class Postgres(PostgresObjects):
         ),
         made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
-        listen=(
-            f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
-            f"LISTEN {CHANNEL}",
-        ),
+        listen=(f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)", f"LISTEN {CHANNEL}"),
         # Runs often, and writes only if the value changes.
         expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
         f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "

@@ -150,7 +150,7 @@ class PostgresGroups(ServerGroups):
         task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
         candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
-            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
             f"{of.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
@@ -158,5 +158,5 @@ class PostgresGroups(ServerGroups):
         tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({query})" for i, query in enumerate(candidates))
         both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(candidates)))
         order = self.of.order
-        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
+        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {of.limit(rows)}"
         return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"

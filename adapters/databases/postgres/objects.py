@@ -109,11 +109,7 @@ class PostgresObjects(Server):
         if "owner" not in self.roles:
             tables["owner"] = (f"AS SELECT {keys}, CAST('' AS text) AS owner {nothing}", keys)
         if self.has_history:
-            types = {
-                "bigauto": self.serial,
-                "bigint": "bigint",
-                "text": "text",
-            }
+            types = {"bigauto": self.serial, "bigint": "bigint", "text": "text"}
             columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
             xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
             tables["history"] = (f"({columns}, {xid})", "")

@@ -13,12 +13,7 @@ from typing import Any
 from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import (
-    EVENT,
-    context_of,
-    is_read,
-    with_context,
-)
+from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, SqliteObjects, microseconds
@@ -27,17 +22,7 @@ from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import (
-    TIMES,
-    Connection,
-    Connections,
-    ErrorKind,
-    Field,
-    Kind,
-    Notifier,
-    Row,
-    Values,
-)
+from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Values
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
@@ -114,8 +99,7 @@ class Sqlite(SqliteObjects):
         if utubes is None:
             return super().select(columns, rows)
         both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in utubes.candidates(utubes.mine, rows))
-        limit = "1" if rows.way == "first" else ":n"
-        return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {limit}"
+        return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {self.limit(rows)}"
 
     def by_index(self, name: str) -> str:
         # With outdated statistics the planner may expect most rows in one state, and read the whole table.
