@@ -67,7 +67,7 @@ class Mariadb(MariadbObjects):
     afresh = MariadbObjects.lock
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
-    keys_at_once = ":listed"  # for as many marks as there are keys
+    keys_at_once = ":listed"  # becomes a placeholder for each key
 
     # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
     # same, which then differs from its primary: so ask.
