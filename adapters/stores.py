@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import MARK, REFUSALS, Driver, ErrorKind, Field, Row
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Row
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -248,7 +248,7 @@ class OrmModel(ABC, Generic[M]):
     def hydrate(self, row: Row, token: str | None = None) -> M:
         made = self.instance(self.read(row))
         if token is not None:
-            setattr(made, MARK, token)
+            setattr(made, TOKEN_ATTRIBUTE, token)
         return made
 
     def hydrate_all(self, rows: Iterable[Row], token: str | None = None) -> list[M]:

@@ -33,7 +33,7 @@ import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
-from xq.core.ports import MARK, ErrorKind
+from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
 from xq.features import FEATURES
 from xq.sessions import session as sessions
 
@@ -170,7 +170,7 @@ Hand = tuple[Any, str]  # a task that was taken: its key, and the token of the t
 
 
 def hand(task: Any) -> Hand:
-    return task.id, getattr(task, MARK)
+    return task.id, getattr(task, TOKEN_ATTRIBUTE)
 
 
 class _Undone(Exception):

@@ -56,7 +56,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
     selectors
         k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
         keys                 a list of keys, in JSON
-        session, mark        a fence: the session, which the token begins with; the whole token
+        session, token       a fence: the session, which the token begins with; the whole token
         session_end          the end of the range of tokens that begin with `session`
         tube                 the tube of a take, or of a counter
         unique               a value of the role unique

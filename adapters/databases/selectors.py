@@ -88,7 +88,7 @@ class Selectors(Terms):
         return {
             "": "",
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
-            "take": f" AND {owner} = :mark",
+            "take": f" AND {owner} = :token",
         }[rows.fence]
 
     def heads_for(self, rows: Selector) -> Groups | None:
@@ -172,7 +172,7 @@ class Selectors(Terms):
         """
         return self.begin_writing
 
-    def hold_all(self, states: Iterable[str]) -> str:
+    def lock_all(self, states: Iterable[str]) -> str:
         """Return SQL that locks the tasks in these states against moves until the transaction ends."""
         return self.begin_writing
 

@@ -204,12 +204,12 @@ DELETE FROM "visit"
 
 -- T ack X: one, of this very take
 DELETE FROM "visit"
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T ack X: many, of this very take
 DELETE FROM "visit"
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T ack X with update={'url': ...}: one
@@ -238,7 +238,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T release R: many, of this very take
@@ -246,7 +246,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T release R: n of a session
@@ -289,7 +289,7 @@ UPDATE "visit"
 -- T touch T with increment: one, of this very take
 UPDATE "visit"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- R switch R: one

@@ -132,12 +132,12 @@ DELETE FROM "job"
 
 -- T ack X: one, of this very take
 DELETE FROM "job"
-    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :token
     RETURNING "id", "name", "status";
 
 -- T ack X: many, of this very take
 DELETE FROM "job"
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :token
     RETURNING "id", "name", "status";
 
 -- T ack X with update={'name': ...}: one
@@ -160,13 +160,13 @@ UPDATE "job"
 -- T release R: one, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :token
     RETURNING "id", "name", "status";
 
 -- T release R: many, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :token
     RETURNING "id", "name", "status";
 
 -- T release R: n of a session

@@ -209,7 +209,7 @@ DELETE FROM "visit"
 
 -- T ack X: one, of this very take
 DELETE FROM "visit"
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ack X with update={'note': ...}: one
@@ -228,7 +228,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R: n of a session
@@ -264,7 +264,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch R: one
@@ -293,7 +293,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :increment, 'unixepoch'),
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE((julianday("runat") - 2440587.5) * 86400.0, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- W restart R: one
@@ -372,7 +372,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = 'B',
         "runat" = NULL
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R: the oldest
@@ -452,7 +452,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay, ttl: one, of this session
@@ -468,7 +468,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :token
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch W with delay: one

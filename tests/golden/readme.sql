@@ -183,14 +183,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'D',
         "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this very take
 UPDATE "page"
     SET "status" = 'D',
         "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D with update={'url': ...}: one
@@ -219,14 +219,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: many, of this very take
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: n of a session
@@ -265,7 +265,7 @@ UPDATE "page"
 -- T touch T with increment: one, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- W D restart R: one
@@ -338,14 +338,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'B',
         "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this very take
 UPDATE "page"
     SET "status" = 'B',
         "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig R: the oldest
@@ -387,7 +387,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T snatch W with delay: one

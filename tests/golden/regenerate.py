@@ -232,7 +232,7 @@ def entries(queue: Any) -> Iterator[Entry]:
         killed = of.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {_chosen(rows)}", "", killed)
     yield Entry(
-        "before a kill in each of several states, of which events are counted", of.hold_all(queue.machine.states)
+        "before a kill in each of several states, of which events are counted", of.lock_all(queue.machine.states)
     )
     yield from looks(queue)
 

@@ -273,7 +273,7 @@ UPDATE "mail"
     SET "status" = 'Z',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: many, of this very take
@@ -281,7 +281,7 @@ UPDATE "mail"
     SET "status" = 'Z',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
         "owner" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with delay: one, of this session
@@ -297,7 +297,7 @@ UPDATE "mail"
     SET "status" = 'Z',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with update={'address': ...}: one
@@ -330,7 +330,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: many, of this very take
@@ -338,7 +338,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: n of a session
@@ -381,7 +381,7 @@ UPDATE "mail"
         "ttr" = :own_ttr,
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch R: one
@@ -411,7 +411,7 @@ UPDATE "mail"
 -- T touch T with increment: one, of this very take
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart R: one
@@ -531,7 +531,7 @@ UPDATE "mail"
     SET "status" = 'B',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: many, of this very take
@@ -539,7 +539,7 @@ UPDATE "mail"
     SET "status" = 'B',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: the oldest
@@ -633,7 +633,7 @@ UPDATE "mail"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay, ttl, ttr: one, of this session
@@ -653,7 +653,7 @@ UPDATE "mail"
         "ttr" = :own_ttr,
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch W with delay: one

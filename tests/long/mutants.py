@@ -318,7 +318,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a token fences nothing",
         "adapters/databases/selectors.py",
-        'f" AND {owner} = :mark"',
+        'f" AND {owner} = :token"',
         '""',
         (f"{CORE}/test_ownership.py::test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session",),
     ),

@@ -109,17 +109,18 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
     return function("arguments", lines)
 
 
-def hydrators(model: type, names: Sequence[str], mark: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def hydrators(model: type, names: Sequence[str], attribute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return a function that makes a clean instance of a Peewee model, and one that makes a list of them.
 
-    Their arguments are the values of the fields, of one row or of each, and the token of the take.
+    Their arguments are the values of the fields, of one row or of each, and the token of the take, which becomes the
+    `attribute`.
     """
     data = ", ".join(f"{name!r}: values[{i}]" for i, name in enumerate(names))
     made = [
         "made = new(model)",
         f"made.__dict__ = {{'__data__': {{{data}}}, '__rel__': {{}}, '_dirty': set()}}",
         "if token is not None:",
-        f"    made.{mark} = token",
+        f"    made.{attribute} = token",
     ]
     one = ["def hydrate(values, token=None):", *_indented([*made, "return made"])]
     loop = ["for values in rows:", *_indented([*made, "append(made)"])]

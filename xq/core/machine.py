@@ -192,7 +192,7 @@ ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Colum
 # Names that an option may not have: arguments of methods, and named values in the SQL (see Dialect).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
-    + ("now", "context", "session", "session_end", "mark", "owner", "unique", "many", "since", "until", "adding")
+    + ("now", "context", "session", "session_end", "token", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "waiter", "source", "target", "count", "name", "value", "savepoint")
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
 )

@@ -35,7 +35,7 @@ Kind = Literal[
 ]
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
-MARK = "_xq_take"  # the attribute of an instance that holds the token of its take
+TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.core.ports import INTEGERS, MARK, Field, Row, Table, TaskModel, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Held(NamedTuple):
     """A taken task: its key, as the database holds it, and the token of the take."""
 
     parts: Parts
-    mark: str | None
+    token: str | None
 
 
 class New(NamedTuple):
@@ -198,8 +198,8 @@ class Tasks(Generic[T]):
                 # As _key_part does: an application acks almost always what it has taken.
                 if not (type(value) is int is field.native and -(2**63) <= value < 2**63):
                     value = self._key_part(field, value)
-                return (value,), getattr(task, MARK, None)
-            return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)
+                return (value,), getattr(task, TOKEN_ATTRIBUTE, None)
+            return self._key([data.get(field.name) for field in self.table.key]), getattr(task, TOKEN_ATTRIBUTE, None)
         if isinstance(task, Mapping):
             missing = [field.name for field in self.table.key if field.name not in task]
             if missing:

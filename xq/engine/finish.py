@@ -147,7 +147,7 @@ class Finish(Generic[T]):
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
         row, state = self.look(task.parts)
         owner = row[-1] or ""
-        mine = owner.startswith(self.database.session.prefix) if task.mark is None else owner == task.mark
+        mine = owner.startswith(self.database.session.prefix) if task.token is None else owner == task.token
         return state == TAKEN and mine
 
     def _asked(
@@ -200,7 +200,7 @@ class Finish(Generic[T]):
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
             # A token of another session must match no row: "" matches none.
-            which["session"], which["mark"] = prefix, token if token and token.startswith(prefix) else ""
+            which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else ""
         name = event, way, fence, transition.source, transition.target, transition.given, *seconds, None, *fields
         step = binding.steps.get(name)
         if step is None:
@@ -395,7 +395,7 @@ class Finish(Generic[T]):
             return len(self.database.perform(step, connection, self.database.values()))
         if more and self.steps.counts_apart(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
-            self.database.execute(binding.dialect.hold_all((transition.source, *more)))
+            self.database.execute(binding.dialect.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
         moved = self.database.change(binding, statement, self.database.values(), event)

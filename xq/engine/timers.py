@@ -60,7 +60,7 @@ class Batches:
 
     def _owned(self, first: str, end: str) -> tuple[Selector, Transition, dict[str, Any]]:
         release = self.tasks.choose(TAKEN, "release", {})
-        return Selector("owned", TAKEN), release, {"session": first, "session_end": end, "mark": first}
+        return Selector("owned", TAKEN), release, {"session": first, "session_end": end, "token": first}
 
     def move_due(self, timer: Transition) -> Moved:
         """Move a batch of the tasks whose `timer` has passed."""

@@ -179,7 +179,7 @@ class Workers(Generic[T]):
             move = partial(self._moves().one, event, held, options, update)
             moved: T | None = self._finish(move, _raise, repeats=not within)
             # Without a token, a released task that another thread has taken again looks like an undone release.
-            in_doubt = within and moved is not None and (held.mark is not None or event != "release")
+            in_doubt = within and moved is not None and (held.token is not None or event != "release")
             finished = _Finished(in_doubt)
             return moved
 

@@ -363,7 +363,7 @@ class Mariadb(MariadbObjects):
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
 
-    def hold_all(self, states: Iterable[str]) -> str:
+    def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
 

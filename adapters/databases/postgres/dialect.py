@@ -209,7 +209,7 @@ class Postgres(PostgresObjects):
         status = self.roles["status"]
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
 
-    def hold_all(self, states: Iterable[str]) -> str:
+    def lock_all(self, states: Iterable[str]) -> str:
         rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
 

@@ -230,7 +230,7 @@ DELETE FROM `visit`
 
 -- T ack X: one, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -238,7 +238,7 @@ DELETE FROM `visit`
 
 -- T ack X: many, of this very take
 SELECT `visit`.`id`, `visit`.`url`, `visit`.`host`, `visit`.`status`, `visit`.`runat`, `visit`.`priority`, `visit`.`owner`, `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -280,7 +280,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -293,7 +293,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T release R: many, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -363,7 +363,7 @@ SELECT `id`, `url`, `host`, `status`, `runat`, `priority`, `owner` FROM `visit`
 
 -- T touch T with increment: one, of this very take
 SELECT `visit`.`id` FROM `visit` FORCE INDEX (PRIMARY)
-    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `visit`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment

@@ -147,7 +147,7 @@ DELETE FROM `job`
 -- T ack X: one, of this very take
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -156,7 +156,7 @@ DELETE FROM `job`
 -- T ack X: many, of this very take
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -198,7 +198,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: one, of this very take
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -210,7 +210,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: many, of this very take
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0

@@ -279,7 +279,7 @@ DELETE FROM `visit`
 -- T ack X: one, of this very take
 SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -310,7 +310,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release R: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -368,7 +368,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release R with ttl: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -420,7 +420,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T touch T with increment: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
@@ -555,7 +555,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T bury B: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -696,7 +696,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release W with delay: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -724,7 +724,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release W with delay, ttl: one, of this very take
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,

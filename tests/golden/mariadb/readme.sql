@@ -211,7 +211,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -224,7 +224,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -277,7 +277,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -290,7 +290,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -358,7 +358,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T touch T with increment: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -485,7 +485,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -498,7 +498,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: many, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -575,7 +575,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release W with delay: one, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',

@@ -321,7 +321,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -334,7 +334,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -360,7 +360,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with delay: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -413,7 +413,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -426,7 +426,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -487,7 +487,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R with ttl, ttr: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -541,7 +541,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T touch T with increment: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -731,7 +731,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -744,7 +744,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: many, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -901,7 +901,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -929,7 +929,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay, ttl, ttr: one, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,

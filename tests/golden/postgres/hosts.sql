@@ -233,12 +233,12 @@ DELETE FROM "visit"
 
 -- T ack X: one, of this very take
 DELETE FROM "visit"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T ack X: many, of this very take
 DELETE FROM "visit"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T ack X with update={'url': ...}: one
@@ -267,7 +267,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T release R: many, of this very take
@@ -275,7 +275,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- T release R: n of a session
@@ -318,7 +318,7 @@ UPDATE "visit"
 -- T touch T with increment: one, of this very take
 UPDATE "visit"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
 -- R switch R: one

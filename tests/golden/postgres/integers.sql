@@ -138,12 +138,12 @@ DELETE FROM "job"
 
 -- T ack X: one, of this very take
 DELETE FROM "job"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X: many, of this very take
 DELETE FROM "job"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T ack X with update={'name': ...}: one
@@ -166,13 +166,13 @@ UPDATE "job"
 -- T release R: one, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" = :k0 AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: many, of this very take
 UPDATE "job"
     SET "status" = 0
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "job" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 1 FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "job_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "name", "status";
 
 -- T release R: n of a session

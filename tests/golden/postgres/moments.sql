@@ -193,7 +193,7 @@ DELETE FROM "visit"
 
 -- T ack X: one, of this very take
 DELETE FROM "visit"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ack X with update={'note': ...}: one
@@ -212,7 +212,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R: n of a session
@@ -248,7 +248,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = NULL,
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch R: one
@@ -277,7 +277,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:increment AS float8)) AT TIME ZONE 'UTC'),
         "runat" = (to_timestamp(COALESCE(CAST(extract(epoch FROM "runat") AS float8), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- W restart R: one
@@ -356,7 +356,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R: the oldest
@@ -436,7 +436,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(CAST(extract(epoch FROM "deadline") AS float8) + CAST(:delay AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay, ttl: one, of this session
@@ -452,7 +452,7 @@ UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
-    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE ("host", "number") IN (WITH locked AS MATERIALIZED (SELECT "host", "number" FROM "visit" WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."host", o."number" FROM "visit_xq_owner" AS o, locked WHERE o."host" = locked."host" AND o."number" = locked."number" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T snatch W with delay: one

@@ -172,14 +172,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: many, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D with update={'url': ...}: one
@@ -208,14 +208,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: many, of this very take
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: n of a session
@@ -254,7 +254,7 @@ UPDATE "page"
 -- T touch T with increment: one, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- W D restart R: one
@@ -327,14 +327,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: many, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig R: the oldest
@@ -376,7 +376,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :mark FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T snatch W with delay: one

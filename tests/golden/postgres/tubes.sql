@@ -255,7 +255,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: many, of this very take
@@ -263,7 +263,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8),
         "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with delay: one, of this session
@@ -279,7 +279,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with update={'address': ...}: one
@@ -312,7 +312,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: many, of this very take
@@ -320,7 +320,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8),
         "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: n of a session
@@ -363,7 +363,7 @@ UPDATE "mail"
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch R: one
@@ -393,7 +393,7 @@ UPDATE "mail"
 -- T touch T with increment: one, of this very take
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart R: one
@@ -513,7 +513,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: many, of this very take
@@ -521,7 +521,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL,
         "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: the oldest
@@ -615,7 +615,7 @@ UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END,
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay, ttl, ttr: one, of this session
@@ -635,7 +635,7 @@ UPDATE "mail"
         "ttr" = CAST(:own_ttr AS float8),
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch W with delay: one
