@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
@@ -44,6 +45,9 @@ ADVICE: Final = {
 OF_DJANGO: Final = frozenset(
     {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
 )
+
+# The table of sessions. A write to it is bookkeeping: it registers a session, or locks SQLite for writing.
+SESSIONS: Final = "xq_session"
 
 
 @cache
@@ -314,6 +318,21 @@ class DjangoConnections(OrmConnections):
             return True
         return connection.connection is not None and driver.in_transaction(connection.connection)
 
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        connection = self.connection
+        recorded, connection.queries_log = connection.queries_log, deque(maxlen=1)
+        try:
+            yield
+        finally:
+            connection.queries_log = recorded
+
+    def _set_up(self, connection: Connection) -> None:
+        if connection.in_transaction and connection.set_up is None:
+            return
+        with self.bookkeeping():
+            super()._set_up(connection)
+
     def undo_interrupted(self) -> None:
         connection = self.connection
         if not connection.in_atomic_block and not self.in_transaction():
@@ -457,6 +476,7 @@ def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any],
     finally:
         if connection.queries_logged:
             seconds = time.monotonic() - begun
-            connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
+            if SESSIONS not in sql.split(maxsplit=3)[:3]:
+                connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
             extra = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
             log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=extra)

@@ -343,6 +343,12 @@ class Connections(Protocol):
     def may_wait(self) -> bool:
         """Whether a call may wait: not within a transaction, unless the ORM's test case has opened it."""
 
+    def bookkeeping(self) -> AbstractContextManager[object]:
+        """Keep the statements of the block out of the ORM's record of statements, if it has one.
+
+        They are no part of a call: they check the installation, set a connection up, or move due tasks.
+        """
+
     def undo_interrupted(self) -> None:
         """Roll back a transaction of `atomic` that an interrupt left open while it began or ended."""
 

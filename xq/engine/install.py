@@ -161,7 +161,8 @@ class Installation:
 
     def is_recorded(self) -> bool:
         """Return whether the record equals this definition and layout. Faster than `missing`."""
-        return not self._differences(self.store.execute(self.dialect.installed))
+        with self.store.bookkeeping():
+            return not self._differences(self.store.execute(self.dialect.installed))
 
     def on_record(self) -> bool | None:
         """Return whether the record equals this definition, in whatever layout; None if there is no record."""
@@ -172,10 +173,11 @@ class Installation:
 
     def not_installed(self) -> NotInstalled | None:
         """Return an error that names what is missing and the remedy; None if nothing is missing."""
-        columns = self.missing_columns()
-        if columns:
-            return self._not_there(columns)
-        missing = self._missing_objects()
+        with self.store.bookkeeping():
+            columns = self.missing_columns()
+            if columns:
+                return self._not_there(columns)
+            missing = self._missing_objects()
         return NotInstalled(self.store.name, missing, self.store.installs) if missing else None
 
     def _missing_objects(self) -> list[str]:

@@ -175,9 +175,10 @@ class Timers:
 
     def sweep_if_any(self) -> Swept:
         """Call `sweep_batch` if a task is due and this user may move tasks."""
-        seconds = self.seconds()
-        is_due = seconds is not None and seconds <= 0 and self.database.may_move
-        swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
+        with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
+            seconds = self.seconds()
+            is_due = seconds is not None and seconds <= 0 and self.database.may_move
+            swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
         self.swept_at = time.monotonic()
         return swept
 

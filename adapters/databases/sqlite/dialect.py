@@ -198,7 +198,8 @@ class Sqlite(SqliteObjects):
     def _files(self, store: Connections) -> list[str]:
         """Return the files of the table and of xq's records; none if one is in memory."""
         wanted = ("main", (self.source.schema or "main").lower())
-        found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
+        with store.bookkeeping():
+            found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
         files = [found[name] for name in dict.fromkeys(wanted) if name in found]
         return files if all(files) and store.has_threads else []
 
