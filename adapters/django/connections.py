@@ -46,9 +46,6 @@ OF_DJANGO: Final = frozenset(
     {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
 )
 
-# The table of sessions. A write to it is bookkeeping: it registers a session, or locks SQLite for writing.
-SESSIONS: Final = "xq_session"
-
 
 @cache
 def _vendor(backend: str) -> str:
@@ -476,7 +473,6 @@ def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any],
     finally:
         if connection.queries_logged:
             seconds = time.monotonic() - begun
-            if SESSIONS not in sql.split(maxsplit=3)[:3]:
-                connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
+            connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
             extra = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
             log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=extra)

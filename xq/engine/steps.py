@@ -30,7 +30,6 @@ class Steps:
         self.tasks = tasks
         self.machine = machine
         self._unique = machine.guard("unique")
-        self._makes_keys = "key" in machine.fill
         self._counts = machine.settings.counts_events
 
     def move(
@@ -62,10 +61,7 @@ class Steps:
         if step is None:
             statement = binding.statements.insert(row, frozenset(given), names, n)
             run = binding.dialect.runner(statement, row.event, width=len(names))
-            # Several tasks are put in a transaction or savepoint of their own, which a failure undoes as a whole. Only
-            # a put that makes another key looks at the table after the failure.
-            guarded = run if n > 1 and not self._makes_keys else self._in_savepoint(run)
-            made = Step(statement, run, guarded, row.event, row.source, row.target)
+            made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
             step = self._kept(binding, name, made)
         return step
 

@@ -222,7 +222,8 @@ class Database:
             binding = self.bind()
             try:
                 if binding.dialect.begin_writing:
-                    self.store.change(binding.dialect.begin_writing)
+                    with self.store.bookkeeping():
+                        self.store.change(binding.dialect.begin_writing)
             except Exception as error:
                 self._explain(binding, error)
                 raise
@@ -422,7 +423,8 @@ class Database:
             if apart:
                 binding.sessions.announce()
             else:
-                self.execute(sql, values)
+                with self.store.bookkeeping():
+                    self.execute(sql, values)
                 self.store.after_commit(binding.sessions.announce)
             if apart or not self.store.in_transaction():
                 session.listed.add(name)
