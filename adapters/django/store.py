@@ -27,7 +27,8 @@ from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import Field, Kind
+from xq.core.generated import hydrators, mapping
+from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind
 
 M = TypeVar("M", bound=models.Model)
 
@@ -142,15 +143,24 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         if not self._is_plain or pre_init.receivers or post_init.receivers:
             read: M = self.model.from_db(self.alias, self._attnames, values)
             return read
-        # What from_db() does, in half the time.
-        model: Any = self.model
-        instance = model.__new__(model)
-        state = instance._state = ModelState()
-        state.db, state.adding = self.alias, False
-        attributes = instance.__dict__
-        attributes.update(zip(self._attnames, values, strict=True))
-        state.xq = Read(instance.pk, {name: attributes[name] for name in self._guarded})
-        return instance
+        made: M = self._hydrators[0](values)
+        return made
+
+    @cached_property
+    def _hydrators(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Functions that make plain instances as Model.from_db() does, but faster."""
+        names = [field.name for field in self._concrete]
+        parts = [f"values[{names.index(name)}]" for name in self.key]
+        guarded = mapping(self._guarded, [self._attnames.index(name) for name in self._guarded])
+        attributes = mapping(self._attnames, range(len(self._attnames)))
+        lines = [
+            "made, state = new(model), ModelState()",
+            f"read = Read({parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}, {guarded})",
+            "state.__dict__ = {'db': store.alias, 'adding': False, 'xq': read}",
+            f"made.__dict__ = {{'_state': state, **{attributes}}}",
+        ]
+        known = {"new": self.model.__new__, "model": self.model, "ModelState": ModelState, "Read": Read, "store": self}
+        return hydrators(lines, TOKEN_ATTRIBUTE, **known)
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):

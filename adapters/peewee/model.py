@@ -11,7 +11,7 @@ import peewee as pw
 from xq.adapters.peewee.task import Task
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.generated import hydrators
+from xq.core.generated import hydrators, mapping
 from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind
 
 M = TypeVar("M", bound=pw.Model)
@@ -103,7 +103,9 @@ class PeeweeModel(OrmModel[M]):
 
     def _make_hydration(self) -> None:
         """Replace hydration by generated functions: they make plain instances as Peewee does, but faster."""
-        make, make_all = hydrators(self.model, self._names, TOKEN_ATTRIBUTE)
+        data = mapping(self._names, range(len(self._names)))
+        lines = ["made = new(model)", f"made.__dict__ = {{'__data__': {data}, '__rel__': {{}}, '_dirty': set()}}"]
+        make, make_all = hydrators(lines, TOKEN_ATTRIBUTE, new=self.model.__new__, model=self.model)
         if self._readers:
             self.hydrate = lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
             self.hydrate_all = lambda rows, token=None: make_all(map(self.read, rows), token)  # type: ignore[method-assign]

@@ -109,22 +109,20 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
     return function("arguments", lines)
 
 
-def hydrators(model: type, names: Sequence[str], attribute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a function that makes a clean instance of a Peewee model, and one that makes a list of them.
+def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a function that makes an instance of a row, and one that makes a list of them.
 
-    Their arguments are the values of the fields, of one row or of each, and the token of the take, which becomes the
-    `attribute`.
+    `lines` make the instance `made` of the list `values`, and refer to `known` by name. The arguments of the functions
+    are the row, or the rows, and the token of the take, which becomes the `attribute` of each instance.
     """
-    data = ", ".join(f"{name!r}: values[{i}]" for i, name in enumerate(names))
-    made = [
-        "made = new(model)",
-        f"made.__dict__ = {{'__data__': {{{data}}}, '__rel__': {{}}, '_dirty': set()}}",
-        "if token is not None:",
-        f"    made.{attribute} = token",
-    ]
+    made = [*lines, "if token is not None:", f"    made.{attribute} = token"]
     one = ["def hydrate(values, token=None):", *_indented([*made, "return made"])]
     loop = ["for values in rows:", *_indented([*made, "append(made)"])]
     start = ["found = []", "append = found.append"]
     several = ["def hydrate_all(rows, token=None):", *_indented([*start, *loop, "return found"])]
-    known = {"new": model.__new__, "model": model}
     return function("hydrate", one, **known), function("hydrate_all", several, **known)
+
+
+def mapping(names: Sequence[str], places: Sequence[int]) -> str:
+    """Return the text of a dict by name of the items of `values` at these places."""
+    return f"{{{', '.join(f'{name!r}: values[{place}]' for name, place in zip(names, places, strict=True))}}}"
