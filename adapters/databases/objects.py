@@ -11,7 +11,7 @@ from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history import HistoryTable
 from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.selectors import Selectors
-from xq.adapters.databases.sql_file import filled_in, texts
+from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import READY, TAKEN
 from xq.sessions.session import UUID_LENGTH
 
@@ -80,15 +80,23 @@ class Objects(Selectors, Counters, HistoryTable):
 
     # the files of SQL
 
-    def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
-        """Return the SQL of a text for this queue, with the values filled in."""
+    def filled_in(self, file: Path, text: str, values: Mapping[str, str], *has: str) -> str:
+        """Return the SQL of a text for this queue, which also `has` these words, with the values filled in."""
+        return filled_in(texts(file)[text], {*self._words(), *has}, values)
+
+    def statements(self, file: Path, text: str, values: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the statements of a text for this queue, with the values filled in."""
+        return statements(texts(file)[text], self._words(), values)
+
+    def _words(self) -> set[str]:
+        """Return the words of this queue that choose parts of texts."""
         words = {
             "tubes": self.tube_stats,
             "history": self.has_history,
             "groups": self.groups,
             "owners": "owner" not in self.roles,
         }
-        return filled_in(texts(file)[text], {word for word, there in words.items() if there}, values)
+        return {word for word, there in words.items() if there}
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return what the texts of triggers say of a version of a row: its values as `old`, its conditions as `was`."""

@@ -28,11 +28,24 @@ def texts(file: Path) -> Mapping[str, str]:
 
 def filled_in(text: str, has: Collection[str], values: Mapping[str, str]) -> str:
     """Return the SQL of a text, on one line, for a queue which `has` these words, with the values filled in."""
+    return _with_values(_on_one_line(text, has), values)
+
+
+def statements(text: str, has: Collection[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the statements of a text, each of which ends with a semicolon, as `filled_in` does."""
+    return tuple(_with_values(sql.strip(), values) for sql in _on_one_line(text, has).split(";")[:-1])
+
+
+def _on_one_line(text: str, has: Collection[str]) -> str:
     always, *parts = PART.split(text)
     kept = [always]
     for inverted, word, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         if word == END or (word in has) != bool(inverted):
             kept.append(lines)
-    # Before the values come in, whose spaces may be those of names.
     sql = " ".join(COMMENT.sub("", "".join(kept)).split())
+    return sql.replace("( ", "(").replace(" )", ")")
+
+
+def _with_values(sql: str, values: Mapping[str, str]) -> str:
+    # Last of all: the spaces and semicolons of a value may be those of names.
     return VALUE.sub(lambda found: values[found[1]], sql)

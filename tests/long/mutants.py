@@ -433,8 +433,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
         "adapters/databases/postgres/triggers.py",
-        '            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),\n',
-        "",
+        '("insert", "delete", "truncate")',
+        '("insert", "delete")',
         (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(

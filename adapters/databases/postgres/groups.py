@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, RunUnit, ServerGroups
-from xq.adapters.databases.groups import GroupChange
+from xq.adapters.databases.groups import COUNTED
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Connections
 
@@ -37,24 +37,14 @@ class PostgresGroups(ServerGroups):
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
 
-    def on_change(self, changes: Iterable[tuple[str, GroupChange]]) -> str:
-        """Return what a trigger does for all rows of a statement: it writes each head once, however many they are."""
-        each = (
-            f"SELECT {utube} AS utube, {taken} AS taken FROM {rows} WHERE {when}"
-            for rows, (utube, taken, when, _) in changes
-        )
-        rows = f"SELECT utube, SUM(taken) AS taken FROM ({' UNION ALL '.join(each)}) AS xq_e GROUP BY 1"
-        counted = self.count("utube", "taken", "FROM xq_c WHERE taken <> 0")
-        dirtied = self.make_dirty("utube", f"FROM xq_c WHERE {self.dirties('taken')}")
-        return f"WITH xq_c AS MATERIALIZED ({rows}), xq_counted AS ({counted}) {dirtied};"
+    @property
+    def columns_of_change(self) -> str:
+        """Returns the columns of the table whose changes concern groups."""
+        return ", ".join(dict.fromkeys([self.role, *self.watched]))
 
-    def changed(self, version: str, other: str) -> str:
-        """Return the rows of a transition table that are not in another, as far as groups are concerned.
-
-        This is no join: one that is planned for a single row may compare every row with every other.
-        """
-        columns = ", ".join(dict.fromkeys([self.role, *self.watched]))
-        return f"(SELECT {columns} FROM {version} EXCEPT SELECT {columns} FROM {other}) AS {version}"
+    def in_group(self, version: str) -> str:
+        """Return the condition that a version of a row counts in a group."""
+        return self._is(version, COUNTED)
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.objects import Object
@@ -11,9 +12,9 @@ from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import Server
 from xq.core.errors import ConfigurationError
-from xq.core.ports import HISTORY, REFUSALS, Connections, ErrorKind
+from xq.core.ports import REFUSALS, Connections, ErrorKind
 
-BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+TABLES = Path(__file__).parent / "tables.sql"
 
 
 class PostgresObjects(Server):
@@ -95,71 +96,40 @@ class PostgresObjects(Server):
         return {name: bool(made) for name, made in found}
 
     def side_tables(self) -> list[Object]:
-        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        nothing = f"FROM {self.table_in_schema} WITH NO DATA"
-        # Use the types of the key's columns.
-        tables = {
-            "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
-            "wait": (
-                f"AS SELECT {self.keys_as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
-                f"CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target {nothing}",
-                f"{parts}, waiter",
-            ),
-        }
-        if "owner" not in self.roles:
-            tables["owner"] = (f"AS SELECT {keys}, CAST('' AS text) AS owner {nothing}", keys)
-        if self.has_history:
-            types = {"bigauto": self.serial, "bigint": "bigint", "text": "text"}
-            columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
-            xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
-            tables["history"] = (f"({columns}, {xid})", "")
+        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
+        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
         utubes = self.groups
         if utubes:
-            mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, self.ordered, strict=True))
-            tables[utubes.suffix] = (
-                f"AS SELECT {utubes.head(self.table)} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
-                "utube",
-            )
-            tables[DIRTY] = (f"AS SELECT {utubes.head(self.table)} AS utube {nothing}", "")
-        found = []
-        for suffix, (body, key) in tables.items():
-            more, table = [], self.side(suffix)
-            if key:
-                unique = self.quote(self.name(f"{suffix}_key"))
-                more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
-            if utubes and suffix == utubes.suffix:
-                order, most = self.order_by(utubes.columns), self.quote(self.name(f"{suffix}_most"))
-                more += [
-                    f"CREATE INDEX IF NOT EXISTS {self.quote(self.name(f'{suffix}_open'))} ON {table} ({order}) "
-                    f"WHERE {utubes.is_open()}",
-                    f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {most}",
-                    f"ALTER TABLE {table} ADD CONSTRAINT {most} CHECK (taken <= {utubes.most})",
-                    f"ALTER TABLE {table} ALTER COLUMN taken SET NOT NULL",
-                ]
-                more.append(f"ALTER TABLE {table} SET ({BUSY}, fillfactor = 50)")  # with room for other versions
-            if suffix == "history":  # readers continue from a transaction number; a BRIN index costs almost nothing
-                name = self.quote(self.name(f"{suffix}_xid"))
-                more.append(f"CREATE INDEX IF NOT EXISTS {name} ON {table} USING brin (xid) WITH (autosummarize = on)")
-            if suffix == DIRTY:
-                more.append(
-                    f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-                    "ADD COLUMN IF NOT EXISTS writer xid8"
-                )
-            if suffix in ("count", DIRTY):  # their rows are replaced all the time
-                more.append(f"ALTER TABLE {table} SET ({BUSY})")
-            found.append(self.side_table(suffix, body, *more))
-        return found
+            pairs = zip(self.ordered, utubes.columns, strict=True)
+            values = {
+                "utube": utubes.head(self.table),
+                "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
+                "order": self.order_by(utubes.columns),
+                "is_open": utubes.is_open(),
+                "most": str(utubes.most),
+            }
+            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY, **values)]
+        return made
+
+    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
+        return self.made("table", suffix, *self._creating(suffix, text, **values))
+
+    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
+        """Return the statements of a text that creates a side table."""
+        more = ("key", "open", "most", "xid")
+        known = {
+            "table": self.table_in_schema,
+            "keys": ", ".join(self.keys),
+            "parts": ", ".join(self._parts()),
+            "keys_as_parts": self.keys_as_parts,
+            "name": self.side(suffix),
+            **{f"name_{one}": self.quote(self.name(f"{suffix}_{one}")) for one in more},
+        }
+        return self.statements(TABLES, text, known | values)
 
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        table = self.staging.stage
-        columns = [f"CAST(0 AS bigint) AS {place}", self.columns, *(f"CAST(0 AS float8) AS {name}" for name in options)]
-        unique = self.quote(self.name(f"{self.staging.suffix}_key"))
-        return (
-            f"AS SELECT {', '.join(columns)} FROM {self.table_in_schema} WITH NO DATA",
-            f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({place})",
-            # Unlogged, so writes take half the time. After a crash it is empty: rows are counted before they are put.
-            f"ALTER TABLE {table} SET UNLOGGED",
-        )
+        columns = [self.columns, *(f"CAST(0 AS float8) AS {name}" for name in options)]
+        return self._creating(self.staging.suffix, "stage", place=place, columns=", ".join(columns))
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(

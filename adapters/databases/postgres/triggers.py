@@ -1,28 +1,26 @@
-"""The triggers of one queue on PostgreSQL, in PL/pgSQL.
-
-A change of many rows is counted at once where the rows are new or gone; a change of a row on its own, since what was
-and what is can be told from one another only then, be its key another.
-"""
+"""The triggers of one queue on PostgreSQL: what triggers.sql names, and how they are created."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import SETTINGS
 from xq.adapters.databases.server import PART
 from xq.adapters.databases.session_connection import ALIVE
-from xq.core.machine import ABSENT, TAKEN
+from xq.core.machine import ABSENT, ELSEWHERE, READY
 from xq.core.ports import TIMES
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
 
+TRIGGERS = Path(__file__).parent / "triggers.sql"
+STATEMENTS = ("insert", "delete", "truncate")  # of which all rows are counted at once
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
-BOTH = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
 SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
 
 
@@ -45,10 +43,7 @@ def dollars(text: str) -> str:
 
 
 class Triggers:
-    """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema.
-
-    A trigger names its tables in full, because setting its search_path for each call costs a tenth of a put.
-    """
+    """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema."""
 
     def __init__(self, of: Postgres) -> None:
         known = [of.source.name, *of.words.values(), *of.tube_stats, *(field.column for field in of.source.fields)]
@@ -59,174 +54,135 @@ class Triggers:
         self.made_for = of
         self.of = of.in_schema(of.source.schema or here)
         self.status = of.roles["status"]
-        # Commits with notifications run one at a time, so a trigger notifies only if a process needs it.
-        self.waited_for = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '' AND waits)"
-        self.listened_to = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
-        # Checked each time: a waiting process notices later that notifications are switched off.
-        self.notify = f"PERFORM pg_notify('{CHANNEL}', '') WHERE {unless_silenced(f'{self.here}.{SETTINGS}')};"
-        self.of.notify_waiters = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
         self.limited = of.guarded_states(limit) if limit else []  # the states of the feature limit
-        # The states whose tasks a move may release from a wait for room.
-        self.in_the_way = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
+        # The states whose tasks may block others, so that a take finds one after they have left it.
+        self.blocking = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
+        words = {
+            "limited": self.limited,
+            "blocking": self.blocking,
+            "room": self.limited or self.blocking,
+            "timers": any(of.machine.timers.values()),
+        }
+        self.has = [word for word, there in words.items() if there]
+        self.known = self._known()
 
     def all(self) -> list[Object]:
-        each, table = "FOR EACH STATEMENT", f"{self.of.table_in_schema} AS changed"
-        return [
-            self._trigger("insert", "AFTER INSERT", f"REFERENCING NEW TABLE AS changed {each}", self._came()),
-            self._trigger("delete", "AFTER DELETE", f"REFERENCING OLD TABLE AS changed {each}", self._went()),
-            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),
-            self._update_trigger(),
-            *self._groups_trigger(),
-        ]
+        new, old = self._of_version("changed", "new", "is"), self._of_version("changed", "old", "was")
+        found = [self._object(event, self._created(event, event, new | old)) for event in STATEMENTS]
+        found.append(self._object("update", self._update()))
+        if self.of.groups:
+            both = self._of_version("was", "old", "was") | self._of_version("became", "new", "is")
+            found.append(self._object("update_utube", self._created("update_utube", "update_utube", both)))
+        return found
 
-    # many rows at once, of `rows`
+    # making
 
-    def _came(self) -> list[str]:
-        ready = self.of.is_state("R", f"changed.{self.status}")
-        # Read the rows once, and look for listeners once at most.
-        called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
-        notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", self.notify)
-        return [*self._count_and_note("changed", came=True), *self._group_changes(came=True), notify]
+    def _object(self, suffix: str, made: str) -> Object:
+        of = self.made_for
+        dropped = self._text("drop", {"name": of.quote(of.name(suffix)), "table": of.table_in_schema})
+        return of.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
 
-    def _went(self, rows: str = "changed") -> list[str]:
-        of, status = self.of, f"changed.{self.status}"
-        pending = of.in_states(of.machine.pending, status)
-        body = self._count_and_note(rows, came=False)
-        if "owner" not in of.roles:
-            theirs = f"{of.same_key('o', 'changed')} AND {of.is_state(TAKEN, status)}"
-            body.append(f"DELETE FROM {of.owners} AS o USING (SELECT * FROM {rows}) AS changed WHERE {theirs};")
-        word = f"UPDATE {of.waits} AS w SET event = {of.event}, target = '{ABSENT}' FROM {rows}"
-        mine = f"{of.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
-        body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.notify_waiters))
-        if self.limited or self.in_the_way:
-            states = dict.fromkeys([*self.limited, *self.in_the_way])
-            left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(states, status)})"
-            body.append(of.if_(left, self.notify))
-        if rows == "changed":
-            body += self._group_changes(came=False)
-        elif of.groups:
-            body += [f"DELETE FROM {of.groups.heads};", f"DELETE FROM {of.groups.dirty_groups};"]
-        return body
+    def _update(self) -> str:
+        """Return the SQL that creates the trigger of an update: for each row, or for all rows of a statement."""
+        values = self._of_version("OLD", "old", "was") | self._of_version("NEW", "new", "is") | self._of_change()
+        for included in ("worth_a_look", "row_changed"):
+            values[included] = self._text(included, self.known | values)
+        ways = {way: self._created(f"update_{way}", "update", values) for way in ("by_statement", "by_row")}
+        return self._text("create_update", {"is_partitioned": self.made_for.is_partitioned, **ways})
 
-    def _group_changes(self, came: bool) -> list[str]:
-        """Return what a trigger does for the groups of all inserted or deleted rows."""
-        utubes = self.of.groups
-        return [utubes.on_change([("changed", utubes.change_of("changed", came))])] if utubes else []
+    def _created(self, text: str, suffix: str, values: Mapping[str, str]) -> str:
+        """Return the SQL that creates a trigger and its function."""
+        of = self.made_for
+        function, name = f"{of.object(of.name(suffix))}()", of.quote(of.name(suffix))
+        body = f"#variable_conflict use_variable\n{self._text(f'{text}_body', {**self.known, **values})}"
+        made = self._text("create_function", {"function": function, "body": dollars(body)})
+        mine = {"name": name, "table": of.table_in_schema, "function": function}
+        trigger = self._text(text, {**values, **mine})
+        creating = {"create_function": of.literal(made), "here": of.literal(self.here), "create_trigger": trigger}
+        return self._text("create", creating)
 
-    def _count_and_note(self, rows: str, came: bool) -> list[str]:
+    def _text(self, text: str, values: Mapping[str, str]) -> str:
+        return self.of.filled_in(TRIGGERS, text, values, *self.has)
+
+    # what the texts name
+
+    def _known(self) -> dict[str, str]:
+        of, utubes = self.of, self.of.groups
+        known = {
+            "table": of.table_in_schema,
+            **{name: of.side(name) for name in ("count", "wait", "owner", "history")},
+            "alive": f"{self.here}.{ALIVE}",
+            "event": of.event,
+            "at": f"CASE WHEN {of.ours} AND {part(3)} <> '' THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END "
+            "* 1000000",
+        }
+        silenced = {"channel": CHANNEL, "not_silenced": unless_silenced(f"{self.here}.{SETTINGS}")}
+        known["notify"] = self._text("notify", silenced)
+        if utubes:
+            known |= {
+                "heads": utubes.heads,
+                "head": utubes.name,
+                "dirty_groups": utubes.dirty_groups,
+                "no_first_task": utubes.nobody,
+                "dirties": utubes.dirties("taken"),
+                "group_columns": utubes.columns_of_change,
+            }
+            known["write_groups"] = self._text("write_groups", known)
+        return known
+
+    def _of_version(self, version: str, old: str, was: str) -> dict[str, str]:
+        """Return what the texts say of a version of a row: its values as `old`, its conditions as `was`."""
+        of, status = self.of, f"{version}.{self.status}"
+        known = of.of_version(version, old, was) | {
+            "its_owner": of.same_key("o", version),
+            "its_wait": of.same_wait("w", version),
+            f"{was}_ready": of.is_state(READY, status),
+            f"{was}_limited": of.in_states(self.limited, status),
+            f"{was}_blocking": of.in_states(self.blocking, status),
+            f"{was}_in_the_way": of.in_states(dict.fromkeys([*self.limited, *self.blocking]), status),
+            f"{was}_soon": self._soon(version),
+        }
+        if of.groups:
+            known |= {f"{old}_utube": of.groups.head(version), f"{was}_in_group": of.groups.in_group(version)}
+        return known
+
+    def _of_change(self) -> dict[str, str]:
+        """Return what the texts say of an update from OLD to NEW."""
         of = self.of
-        numbers = of.numbers_of("changed", came)
-        body = [
-            f"INSERT INTO {of.side('count')} (tube, source, target, n) "
-            f"SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) FROM {rows} WHERE {n.when} GROUP BY 1, 2, 3;"
-            for n in numbers
-        ]
-        if of.has_history:
-            _, source, target, when = numbers[0]
-            body.append(of.note("changed", source, target, f"FROM {rows} WHERE {when}"))
-        return body
+        known = {
+            "other_status": self._differ(self.status),
+            "other_key": of.moved_key,
+            "its_owner": of.same_key(of.quote(of.name("owner")), "OLD"),
+            "its_wait": of.same_wait("", "OLD"),
+            "same_key": " AND ".join(f"was.{key} = became.{key}" for key in of.keys),
+            "watched_differ": " OR ".join(map(self._differ, of.watched())),
+            "new_timer_is_soon": self._new_timer(),
+        }
+        if of.tube_stats:
+            known |= {"other_tube": self._differ(of.roles["tube"]), "elsewhere": ELSEWHERE}
+        return known
 
-    # one row
+    def _differ(self, column: str) -> str:
+        return self.of.differ(f"OLD.{column}", f"NEW.{column}")
 
-    def _update_trigger(self) -> Object:
-        """Return the trigger after an update: for each row; for a partitioned table, for all rows of a statement.
-
-        A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
-        rows does not see it, and neither do those of statements that delete and insert.
-        """
-        of = self.of
-        watched = " OR ".join(
-            [*(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched()), *self._timed()]
-        )
-        if of.has_history:  # a statement of xq that writes a status is a transition, even to the same status
-            watched += " OR COALESCE(current_setting('xq.context', true), '') <> ''"
-        body = [*of.row_changed(), of.if_(self._calls(), self.notify)]
-        of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
-        kind = of.table_in_schema
-        same = " AND ".join(f"was.{key} = became.{key}" for key in of.keys)
-        both = ", ".join(f"CAST({rows}.* AS {kind}) AS {rows}" for rows in ("was", "became"))
-        each = [
-            f"FOR pair IN SELECT {both} FROM was FULL JOIN became ON {same} LOOP old := pair.was; new := pair.became;",
-            f"CONTINUE WHEN ({watched}) IS NOT TRUE;",
-            *body,
-            "END LOOP;",
-        ]
-        of_all = self._made("update", "AFTER UPDATE", BOTH, each, f"pair record; old {kind}; new {kind}; ")
-        partitioned = self.made_for.is_partitioned
-        return self._object("update", f"IF EXISTS ({partitioned}) THEN {of_all} ELSE {of_row} END IF;")
-
-    def _groups_trigger(self) -> list[Object]:
-        """Return the trigger for the groups of all rows of an update.
-
-        Row by row, each change of a head would leave a version of it that the next one must step over.
-        """
-        utubes = self.of.groups
-        if utubes is None:
-            return []
-        left = utubes.changed("was", "became"), utubes.change_of("was", came=False)
-        joined = utubes.changed("became", "was"), utubes.change_of("became", came=True)
-        return [self._trigger("update_utube", "AFTER UPDATE", BOTH, [utubes.on_change([left, joined])])]
-
-    def _soon(self, version: str) -> list[str]:
+    def _soon(self, version: str) -> str:
         """Return the condition that a task has a timer that passes before any process looks again."""
-        return [
+        listened = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
+        return " OR ".join(
             f"({self.of.is_state(state, f'{version}.{self.status}')} AND {self._before_a_look(version, timer.column)} "
-            f"AND {self.listened_to})"
+            f"AND {listened})"
             for state, timers in self.of.machine.timers.items()
             for timer in timers
-        ]
+        )
 
-    def _timed(self) -> list[str]:
-        """Return the condition that another program has set such a timer."""
+    def _new_timer(self) -> str:
+        """Return the condition that a timer has changed, and passes before any process looks again."""
         columns = dict.fromkeys(timer.column for timers in self.of.machine.timers.values() for timer in timers)
-        changed = {column: self.of.roles[column] for column in columns}
-        return [
-            f"({self.of.differ(f'OLD.{role}', f'NEW.{role}')} AND {self._before_a_look('NEW', column)})"
-            for column, role in changed.items()
-        ]
+        return " OR ".join(
+            f"({self._differ(self.of.roles[column])} AND {self._before_a_look('NEW', column)})" for column in columns
+        )
 
     def _before_a_look(self, version: str, role: str) -> str:
         kind, soon = self.of.kind(role), f"({SERVER_TIME} + {SOON})"
         return f"{version}.{self.of.roles[role]} < {self.of.moment(kind, soon) if kind in TIMES else soon}"
-
-    def _calls(self) -> str:
-        """Return the condition to notify of a change: a task is ready, a timer is set, or a limited queue has room."""
-        called = [self.of.is_state("R", f"NEW.{self.status}")]
-        if self.limited:
-            left = [self.of.in_states(self.limited, f"{version}.{self.status}") for version in ("OLD", "NEW")]
-            called.append(f"({left[0]} AND NOT {left[1]})")
-        if self.in_the_way:
-            was = self.of.in_states(self.in_the_way, f"OLD.{self.status}")
-            called.append(f"({was} AND NOT {self.of.is_state(TAKEN, f'NEW.{self.status}')})")
-        return " OR ".join([f"(({' OR '.join(called)}) AND {self.waited_for})", *self._soon("NEW")])
-
-    # making
-
-    def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
-        return self._object(suffix, self._made(suffix, event, how, body))
-
-    def _object(self, suffix: str, made: str) -> Object:
-        of, name = self.made_for, self.made_for.name(suffix)
-        return of.made(
-            "trigger",
-            suffix,
-            f"DROP TRIGGER IF EXISTS {of.quote(name)} ON {of.table_in_schema}",
-            f"DO {dollars(f'BEGIN {made} END')}",
-        )
-
-    def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> str:
-        """Return the SQL that creates a trigger and its function."""
-        of, name = self.made_for, self.made_for.name(suffix)
-        function = f"{of.object(name)}()"
-        if of.has_history:
-            given = f"{of.ours} AND {part(3)} <> ''"
-            at = f"CASE WHEN {given} THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            variables += f"event_name text := {of.event}; at_us bigint := {at}; "
-        declared = f"DECLARE {variables}" if variables else ""
-        text = dollars(f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END")
-        made = of.literal(f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {text}")
-        return (
-            f"EXECUTE replace({made}, {of.literal(self.here)}, quote_ident(current_schema())); "
-            f"CREATE TRIGGER {of.quote(name)} {event} ON {of.table_in_schema} {how} EXECUTE FUNCTION {function};"
-        )

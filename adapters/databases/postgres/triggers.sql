@@ -1,0 +1,328 @@
+The triggers of a queue, in PL/pgSQL: they count each transition, note it in the history, record the end of a task for
+its waiters, notify processes, keep the heads of groups, and forget the owner of what is no longer taken. `--: insert`
+is a trigger, `--: insert_body` the body of its function.
+
+Many rows that a statement inserts or deletes are counted at once. An update is counted row by row: if keys change, the
+rows of a statement do not show which old row belongs to which new one.
+
+{old} and {new} are the states of a row before and after, 'X' where it is no task. {was} and {is} are the conditions
+that it was and is one. A row in {alive} without a uuid is a process that is notified; it waits if a caller there does.
+Commits with notifications run one at a time, so a trigger notifies only if a process needs it.
+
+Words of parts: limited (the feature limit), blocking (a task may block others, as in a utube), room (one of the two),
+timers.
+
+--: create
+-- The function names its tables in full, because setting its search_path for each call costs a tenth of a put. It is
+-- written with {here} as their schema where that is only known now.
+EXECUTE replace({create_function}, {here}, quote_ident(current_schema()));
+{create_trigger};
+
+--: create_function
+CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {body}
+
+--: drop
+DROP TRIGGER IF EXISTS {name} ON {table}
+
+--: notify
+-- Checked each time: a waiting process notices later that notifications are switched off.
+PERFORM pg_notify('{channel}', '') WHERE {not_silenced};
+
+--: insert
+CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}
+
+--: insert_body
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT '', 'X', {new}, COUNT(*) FROM changed WHERE {is} GROUP BY 1, 2, 3;
+--? tubes
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT {new_tube}, 'X', {new}, COUNT(*) FROM changed WHERE {is} AND {is_counted} GROUP BY 1, 2, 3;
+--? history
+    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT {new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
+            CASE WHEN {is_taken} THEN {new_owner} END
+        FROM changed WHERE {is};
+--? groups
+    WITH xq_c AS MATERIALIZED (
+        SELECT utube, SUM(taken) AS taken FROM (
+            SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
+            FROM changed WHERE {is_in_group}
+        ) AS xq_e GROUP BY 1
+    ),
+    {write_groups}
+--? end
+    -- Reads the rows once, and looks for processes once at most.
+    IF (EXISTS (
+        SELECT 1 FROM changed
+        WHERE ({is_ready} AND EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits))
+--? timers
+            OR {is_soon}
+--? end
+    )) THEN
+        {notify}
+    END IF;
+    RETURN NULL;
+END
+
+--: delete
+CREATE TRIGGER {name} AFTER DELETE ON {table} REFERENCING OLD TABLE AS changed FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}
+
+--: delete_body
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT '', {old}, 'X', COUNT(*) FROM changed WHERE {was} GROUP BY 1, 2, 3;
+--? tubes
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM changed WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
+--? history
+    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+            CASE WHEN {was_taken} THEN {old_owner} END
+        FROM changed WHERE {was};
+--? owners
+    DELETE FROM {owner} AS o USING (SELECT * FROM changed) AS changed WHERE {its_owner} AND {was_taken};
+--? end
+    IF (EXISTS (SELECT 1 FROM {wait})) THEN
+        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM changed
+            WHERE {its_wait} AND w.event IS NULL AND {was_pending};
+        IF FOUND THEN {notify} END IF;
+    END IF;
+--? room
+    -- A put that waits has room, or a take that waits finds a task that this one blocked.
+    IF (EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits)
+        AND EXISTS (SELECT 1 FROM changed WHERE {was_in_the_way})
+    ) THEN
+        {notify}
+    END IF;
+--? groups
+    WITH xq_c AS MATERIALIZED (
+        SELECT utube, SUM(taken) AS taken FROM (
+            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
+            FROM changed WHERE {was_in_group}
+        ) AS xq_e GROUP BY 1
+    ),
+    {write_groups}
+--? end
+    RETURN NULL;
+END
+
+--: truncate
+CREATE TRIGGER {name} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}
+
+--: truncate_body
+-- As after a delete of all rows, which are still there.
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT '', {old}, 'X', COUNT(*) FROM {table} AS changed WHERE {was} GROUP BY 1, 2, 3;
+--? tubes
+    INSERT INTO {count} (tube, source, target, n)
+        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {table} AS changed WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
+--? history
+    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+            CASE WHEN {was_taken} THEN {old_owner} END
+        FROM {table} AS changed WHERE {was};
+--? owners
+    DELETE FROM {owner} AS o USING (SELECT * FROM {table} AS changed) AS changed WHERE {its_owner} AND {was_taken};
+--? end
+    IF (EXISTS (SELECT 1 FROM {wait})) THEN
+        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM {table} AS changed
+            WHERE {its_wait} AND w.event IS NULL AND {was_pending};
+        IF FOUND THEN {notify} END IF;
+    END IF;
+--? room
+    -- A put that waits has room, or a take that waits finds a task that this one blocked.
+    IF (EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits)
+        AND EXISTS (SELECT 1 FROM {table} AS changed WHERE {was_in_the_way})
+    ) THEN
+        {notify}
+    END IF;
+--? groups
+    DELETE FROM {heads};
+    DELETE FROM {dirty_groups};
+--? end
+    RETURN NULL;
+END
+
+--: create_update
+-- In a partitioned table, a row that moves to another partition is deleted here and inserted there. A trigger of the
+-- update of rows does not see that, and neither do those of statements that delete and insert.
+IF EXISTS ({is_partitioned}) THEN
+    {by_statement}
+ELSE
+    {by_row}
+END IF;
+
+--: worth_a_look
+-- A change that a trigger must see: of a watched column, or a timer that another program has set.
+{watched_differ}
+--? timers
+OR {new_timer_is_soon}
+--? history
+-- A statement of xq that writes a status is a transition, even if the status stays the same.
+OR COALESCE(current_setting('xq.context', true), '') <> ''
+--? end
+
+--: update_by_row
+CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({worth_a_look}) EXECUTE FUNCTION {function}
+
+--: update_by_row_body
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    {row_changed}
+    RETURN NULL;
+END
+
+--: update_by_statement
+CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}
+
+--: update_by_statement_body
+DECLARE
+    pair record;
+    old {table};
+    new {table};
+--? history
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    FOR pair IN
+        SELECT CAST(was.* AS {table}) AS was, CAST(became.* AS {table}) AS became
+        FROM was FULL JOIN became ON {same_key}
+    LOOP
+        old := pair.was;
+        new := pair.became;
+        CONTINUE WHEN ({worth_a_look}) IS NOT TRUE;
+        {row_changed}
+    END LOOP;
+    RETURN NULL;
+END
+
+--: row_changed
+-- From OLD to NEW, either of which is NULL if it has no partner with its key.
+IF ({old} <> {new}) THEN
+    INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
+END IF;
+--? tubes
+IF (NOT {other_tube} AND {is_counted} AND {old} <> {new}) THEN
+    INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, {old}, {new}, 1);
+END IF;
+-- A task that changes its tube leaves one and enters the other: '-' is the other tube.
+IF ({other_tube} AND {was_counted} AND {surely_was}) THEN
+    INSERT INTO {count} (tube, source, target, n)
+        VALUES ({old_tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1);
+END IF;
+IF ({other_tube} AND {is_counted} AND {surely_is}) THEN
+    INSERT INTO {count} (tube, source, target, n)
+        VALUES ({new_tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1);
+END IF;
+--? history
+IF ({other_key}) THEN
+    -- A task whose key changes is another task.
+    IF ({surely_was}) THEN
+        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+                CASE WHEN {was_taken} THEN {old_owner} END);
+    END IF;
+    IF ({surely_is}) THEN
+        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
+                CASE WHEN {is_taken} THEN {new_owner} END);
+    END IF;
+ELSE
+    -- A statement of xq that writes a status is a transition, even if the status stays the same.
+    IF (({surely_was} OR {surely_is}) AND ({other_status} OR event_name <> 'write')) THEN
+        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
+                CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
+    END IF;
+END IF;
+--? owners
+IF ({was_taken} AND ({other_status} OR {other_key})) THEN
+    DELETE FROM {owner} WHERE {its_owner};
+END IF;
+--? end
+IF (COALESCE({was_pending}, FALSE) AND (NOT COALESCE({is_pending}, FALSE) OR {other_key})
+    AND EXISTS (SELECT 1 FROM {wait})
+) THEN
+    UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
+        WHERE {its_wait} AND event IS NULL;
+    IF FOUND THEN {notify} END IF;
+END IF;
+-- A task is ready, a limited queue has room, a task no longer blocks others, or a timer passes soon.
+IF (
+    (({is_ready}
+--? limited
+        OR ({was_limited} AND NOT {is_limited})
+--? blocking
+        OR ({was_blocking} AND NOT {is_taken})
+--? end
+    ) AND EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits))
+--? timers
+    OR {is_soon}
+--? end
+) THEN
+    {notify}
+END IF;
+
+--: update_utube
+CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}
+
+--: update_utube_body
+-- For the groups of all rows of an update. Row by row, each change of a head would leave a version of it that the next
+-- one must step over.
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
+    -- The rows that differ, as far as groups are concerned. This is no join: one that is planned for a single row may
+    -- compare every row with every other.
+    WITH xq_c AS MATERIALIZED (
+        SELECT utube, SUM(taken) AS taken FROM (
+            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
+            FROM (SELECT {group_columns} FROM was EXCEPT SELECT {group_columns} FROM became) AS was
+            WHERE {was_in_group}
+            UNION ALL
+            SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
+            FROM (SELECT {group_columns} FROM became EXCEPT SELECT {group_columns} FROM was) AS became
+            WHERE {is_in_group}
+        ) AS xq_e GROUP BY 1
+    ),
+    {write_groups}
+    RETURN NULL;
+END
+
+--: write_groups
+-- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
+xq_counted AS (
+    INSERT INTO {heads} (utube, taken)
+        SELECT utube, SUM(taken) FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
+        ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken, {no_first_task}
+)
+INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c WHERE {dirties};
