@@ -346,8 +346,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "attempts are not counted",
         "adapters/databases/writes.py",
-        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",',
-        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0)",',
+        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1"}',
+        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0)"}',
         (f"{CORE}/test_history.py::test_a_row_tells_task_tube_owner_and_attempt", f"{CORE}/test_take.py"),
     ),
     Mutant(
