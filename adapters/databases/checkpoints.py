@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-SINKS = "xq_sink"  # the stream and the last batch of each sink
+CHECKPOINTS = "xq_sink"  # the stream and the last batch of each sink; the name is that of version 0.1
 
 # The columns of the throughput view. A finished task does not count again when it leaves D or Z.
 _LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
@@ -22,20 +22,20 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 }
 
 
-class Checkpoints:
-    """The SQL of the checkpoints: which batch each sink has written last."""
+class CheckpointTable:
+    """The SQL of the checkpoints: the last batch of each sink."""
 
     def __init__(self, dialect: Dialect) -> None:
         text = dialect.varying(255)
         columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
-        self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
-        self.look = f"SELECT 1 FROM {SINKS} WHERE 1 = 0"
-        self.last = f"SELECT stream, batch FROM {SINKS} WHERE sink = :sink{dialect.lock}"
-        # If two sinks begin at once, the second waits here and then finds the row of the first.
-        kept = dialect.on_conflict("sink", f"batch = {SINKS}.batch")
-        self.begin = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}"
-        self.next = f"UPDATE {SINKS} SET stream = :stream, batch = :batch WHERE sink = :sink"
-        self.forget = f"DELETE FROM {SINKS} WHERE sink = :sink"
+        self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){dialect.engine}",)
+        self.look = f"SELECT 1 FROM {CHECKPOINTS} WHERE 1 = 0"
+        self.last = f"SELECT stream, batch FROM {CHECKPOINTS} WHERE sink = :sink{dialect.lock}"
+        # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
+        kept = dialect.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
+        self.begin = f"INSERT INTO {CHECKPOINTS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}"
+        self.next = f"UPDATE {CHECKPOINTS} SET stream = :stream, batch = :batch WHERE sink = :sink"
+        self.forget = f"DELETE FROM {CHECKPOINTS} WHERE sink = :sink"
 
 
 class RollupTable:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xq.adapters.databases.checkpoints import Checkpoints, RollupTable
+from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import by_position, in_order
@@ -104,9 +104,9 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         return Staging(self)
 
     @cached_property
-    def checkpoints(self) -> Checkpoints:
+    def checkpoints(self) -> CheckpointTable:
         """Returns the SQL of the checkpoints of streams in this database."""
-        return Checkpoints(self)
+        return CheckpointTable(self)
 
     def rollup(self, table: str) -> RollupTable:
         """Return the SQL of an application's table that counts transitions."""

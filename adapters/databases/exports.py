@@ -24,20 +24,20 @@ SUFFIX = "archive"
 RUN, NUMBER, DONE_AT = "xq_run", "xq_n", "xq_at_us"  # own columns: the run, the row's number, the time of done
 SINCE = Column(DONE_AT, "BIGINT", DONE_AT, "BIGINT")
 LONGEST = 255  # characters of a key that the history can hold, on databases that limit it
-LEAVING = "xq_leaving"  # a temporary table of the keys that a run is to move
+EXPORT_BATCH = "xq_export_batch"  # a temporary table of the keys of the tasks that a run is to move
 
 
 class Exports:
     """The SQL of one queue's staging table, and of moving its history to an archive."""
 
     temporary = "CREATE TEMP TABLE"
-    over: str  # drops the table LEAVING
+    drop_batch: str  # drops the table EXPORT_BATCH
     keyed = ""  # further options of CREATE TABLE
-    join = "JOIN"  # joins LEAVING to the tasks, in this order
+    join = "JOIN"  # joins EXPORT_BATCH to the tasks, in this order
     version = "NULL"  # an expression that changes with each version of a row; NULL if only the history shows it
     same_version = ""
     one_more = f"value = {SETTINGS}.value + 1"
-    settled = "NULL"  # the watermark: rows of the history with a lower xid are complete
+    watermark_xid = "NULL"  # the watermark: rows of the history with a lower xid are complete
     looks_ahead = False  # whether the watermark must be found by reading uncommitted rows
     lock = ""
     types: str  # a query of the application's columns and their types
@@ -65,7 +65,7 @@ class Exports:
         ]
 
     def analyzed(self) -> list[str]:
-        """Return SQL that gives the planner statistics of LEAVING."""
+        """Return SQL that gives the planner statistics of EXPORT_BATCH."""
         return []
 
     def prepare(self, store: Connections) -> None:
@@ -82,7 +82,7 @@ class Exports:
         mine = f"SELECT {', '.join(self.of.keys)} FROM {self.table} WHERE {self.of_run(numbers)}"
         return f"{self.of.key} IN ({mine})", {}
 
-    stays = ""  # a condition that excludes the tasks that must not leave
+    stays = ""  # a condition that excludes the tasks that must stay
 
     # the staging table
 
@@ -149,7 +149,7 @@ class Exports:
     def now_us(self) -> str:
         return f"SELECT {self.of.now_us}"
 
-    def leaving(self, before_us: int) -> list[str]:
+    def list_batch(self, before_us: int) -> list[str]:
         """Return SQL that lists the tasks to export: those whose last transition to D was before `before_us`.
 
         It includes done tasks whose transition the history does not have any more. `before_us` is microseconds since
@@ -161,21 +161,21 @@ class Exports:
         last = f"SELECT {key}, MAX(id) AS id FROM {self.history} WHERE target = '{DONE}' GROUP BY {key}"
         is_done = of.is_state(DONE, f"t.{of.roles['status']}")
         return [
-            f"{self.temporary} {LEAVING}{self.keyed} AS SELECT ROW_NUMBER() OVER (ORDER BY h.id) AS n, h.id AS id, "
-            f"h.at_us AS at_us, {stored_key} AS stored_key, {self.version} AS version, {parts} "
+            f"{self.temporary} {EXPORT_BATCH}{self.keyed} AS SELECT ROW_NUMBER() OVER (ORDER BY h.id) AS n, "
+            f"h.id AS id, h.at_us AS at_us, {stored_key} AS stored_key, {self.version} AS version, {parts} "
             f"FROM {of.table_in_schema} AS t LEFT JOIN ({last}) AS last ON last.{key} = {stored_key} "
             f"LEFT JOIN {self.history} AS h ON h.id = last.id "
             f"WHERE {is_done} AND (h.at_us IS NULL OR h.at_us < {before_us})",
             *self.analyzed(),
         ]
 
-    last_number = f"SELECT COALESCE(MAX(n), 0) FROM {LEAVING}"
-    stayed = f"SELECT COUNT(*), MIN(at_us) FROM {LEAVING}"
+    last_number = f"SELECT COALESCE(MAX(n), 0) FROM {EXPORT_BATCH}"
+    stayed = f"SELECT COUNT(*), MIN(at_us) FROM {EXPORT_BATCH}"
 
     @property
     def _with_tasks(self) -> str:
-        same = " AND ".join(f"l.k{i} = t.{column}" for i, column in enumerate(self.of.keys))
-        return f"{LEAVING} AS l {self.join} {self.of.table_in_schema} AS t ON {same}"
+        same = " AND ".join(f"b.k{i} = t.{column}" for i, column in enumerate(self.of.keys))
+        return f"{EXPORT_BATCH} AS b {self.join} {self.of.table_in_schema} AS t ON {same}"
 
     @property
     def found(self) -> str:
@@ -183,16 +183,16 @@ class Exports:
         keys = ", ".join(f"t.{column}" for column in self.of.keys)
         is_done = self.of.is_state(DONE, f"t.{self.of.roles['status']}")
         return (
-            f"SELECT l.n, {keys} FROM {self._with_tasks} "
-            f"WHERE l.n BETWEEN :low AND :high AND {is_done}{self.same_version}{self.stays}{self.lock}"
+            f"SELECT b.n, {keys} FROM {self._with_tasks} "
+            f"WHERE b.n BETWEEN :low AND :high AND {is_done}{self.same_version}{self.stays}{self.lock}"
         )
 
     @property
     def done_again(self) -> str:
         """Return a query of the numbers of tasks that moved to D again, after the id `:after` of the history."""
         return (
-            f"SELECT l.n FROM {self.history} AS h JOIN {LEAVING} AS l ON l.stored_key = h.{self.of.quote('key')} "
-            f"WHERE h.id > :after AND h.target = '{DONE}' AND h.id > COALESCE(l.id, 0)"
+            f"SELECT b.n FROM {self.history} AS h JOIN {EXPORT_BATCH} AS b ON b.stored_key = h.{self.of.quote('key')} "
+            f"WHERE h.id > :after AND h.target = '{DONE}' AND h.id > COALESCE(b.id, 0)"
         )
 
     def note(self, numbers: Iterable[int]) -> str:
@@ -200,8 +200,8 @@ class Exports:
         columns = [self.of.quote(field.column) for field in self.of.source.fields]
         return (
             f"INSERT INTO {self.table} ({', '.join(columns)}, {RUN}, {NUMBER}, {DONE_AT}) "
-            f"SELECT {', '.join(f't.{column}' for column in columns)}, :run, l.n, l.at_us FROM {self._with_tasks} "
-            f"WHERE l.n IN ({', '.join(map(str, numbers))})"
+            f"SELECT {', '.join(f't.{column}' for column in columns)}, :run, b.n, b.at_us FROM {self._with_tasks} "
+            f"WHERE b.n IN ({', '.join(map(str, numbers))})"
         )
 
     def take_out(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[Statement, Mapping[str, Any]]:
@@ -212,9 +212,9 @@ class Exports:
             f"DELETE FROM {table} WHERE {self.of.sets_context_first}{those} RETURNING {self.of.columns}"
         ), values
 
-    def left(self, numbers: Iterable[int]) -> str:
-        """Return SQL that removes exported tasks from LEAVING."""
-        return f"DELETE FROM {LEAVING} WHERE n IN ({', '.join(map(str, numbers))})"
+    def remove_from_batch(self, numbers: Iterable[int]) -> str:
+        """Return SQL that removes exported tasks from EXPORT_BATCH."""
+        return f"DELETE FROM {EXPORT_BATCH} WHERE n IN ({', '.join(map(str, numbers))})"
 
     @property
     def forget(self) -> str:
@@ -299,9 +299,9 @@ class Exports:
     # the history
 
     @property
-    def settling(self) -> str:
+    def newest_and_watermark(self) -> str:
         """Return a query of the newest id and time of the history, and of its watermark."""
-        return f"SELECT MAX(id), MAX(at_us), {self.settled} FROM {self.history}"
+        return f"SELECT MAX(id), MAX(at_us), {self.watermark_xid} FROM {self.history}"
 
     def old(self, watermark: Mapping[str, Any]) -> str:
         """Return the condition of the history's rows before a watermark. Never the newest: see `_not_newest`."""

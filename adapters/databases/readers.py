@@ -259,10 +259,10 @@ class ExtractReader(Extract):
 
     def checkpoint(self, after: Checkpoint = (), limit: int | None = None) -> Checkpoint:
         if not self.order:
-            raise BadValue(f"the {self.what} of {self.name} change: only the history is settled row by row")
+            raise BadValue(f"the {self.what} of {self.name} change: only the history has checkpoints")
         with self._connected() as connection:
             whole = replace(self, where=())
-            found = () if whole._is_of_another(connection, after) else whole._settled(connection, after, limit)
+            found = () if whole._is_of_another(connection, after) else whole._below_watermark(connection, after, limit)
         if after and found < after:
             raise ConfigurationError(
                 f"the history of {self.name} is not the one that was read up to here: it was begun anew. "
@@ -281,7 +281,7 @@ class ExtractReader(Extract):
         return bool(last) and last != checkpoint and (last[0] == checkpoint[0] or last[-1] > checkpoint[-1])
 
     @abstractmethod
-    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
+    def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         """Return the checkpoint as `checkpoint` does; less than `after` if the history ends before that."""
 
     def _cut(self, connection: Any, after: Checkpoint, limit: int, until: Checkpoint) -> Checkpoint:

@@ -5,12 +5,12 @@ OUT/history/xq_run=RUN/day=2026-11-21/*.parquet
 OUT/_queue.json                                     identifies the queue; other queues are refused
 OUT/_xq/                                            incomplete runs
 
-To archive, xq moves done tasks into the outbox of the queue (a staging table), writes them under `_xq`, renames that
-folder to its place, and deletes the tasks from the outbox. To restore, it fills the outbox while the folder is in its
-place, renames the folder away, and moves the tasks from the outbox into the table.
+To archive, xq moves done tasks into the staging table of the queue, writes them under `_xq`, renames that folder to its
+place, and deletes the tasks from the staging table. To restore, it fills the staging table while the folder is in its
+place, renames the folder away, and moves the tasks from the staging table into the application's table.
 
-So the archive has a run if its folder is in its place; else the outbox has it, whenever a process is killed. The next
-call completes what a killed one has begun.
+So the archive has a run if its folder is in its place; else the staging table has it, whenever a process is killed.
+The next call completes what a killed one has begun.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ A_DAY = 86_400_000_000  # microseconds
 TASKS, HISTORY, INCOMPLETE = "tasks", "history", "_xq"
 OWNER = "_queue.json"  # identifies the queue of the archive
 MANIFEST = "_manifest.json"  # Spark ignores files whose names begin like this
+WATERMARK = "past"  # the name of the watermark in the manifests of the history
 RESTORED = "restored-"
 PARTS = 8  # partitions in which the history is read, if the database allows it
 
@@ -92,7 +93,7 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
         moved = place.archives.stage(run, before_us)
         if moved.moved:
             place.write_out(run)
-        return Archived(moved.moved, place.write_history(run, moved.past), moved.stayed)
+        return Archived(moved.moved, place.write_history(run, moved.watermark), moved.stayed)
 
 
 def restore(spark: SparkSession, queue: object, out: str) -> int:
@@ -138,8 +139,8 @@ def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     """
     place = _Archive(spark, queue, archive, "history")
     generation, runs = place.archives.generation, place.runs(HISTORY)
-    past = place.manifest(runs[-1])["past"] if runs else None
-    current = place.frame(place.archives.extract_history(past, generation)).withColumn("day", _day(f.col("at_us")))
+    watermark = place.manifest(runs[-1])[WATERMARK] if runs else None
+    current = place.frame(place.archives.extract_history(watermark, generation)).withColumn("day", _day(f.col("at_us")))
     live = f"s-{place.owner}-"  # sorts after all runs
     rows = place.with_archive(current.withColumn(RUN, f.lit(live)), HISTORY, runs)
     # A new installation starts the ids again, so there the order is that of the runs; else it is that of the ids.
@@ -263,15 +264,17 @@ class _Archive:
         for name in self.folder.names(INCOMPLETE):
             self.put_back(name.removeprefix(RESTORED))
         if runs := self.runs(HISTORY):
-            self.archives.old.forget(self.manifest(runs[-1])["past"])
+            self.archives.old.forget(self.manifest(runs[-1])[WATERMARK])
 
     def write_out(self, run: str) -> None:
-        """Write a run of the outbox into its place."""
+        """Write a run of the staging table into its place."""
         try:
             away, rows = self._write(self.with_day(self.frame(self.archives.extract_run(run))), self.day)
         except PySparkException as error:
             stayed = self.archives.put_back(run).stayed
-            where = f"{stayed} of them wait in {self.archives.outbox}" if stayed else "they are in the table again"
+            where = (
+                f"{stayed} of them wait in {self.archives.staging_table}" if stayed else "they are in the table again"
+            )
             why = re.search(r"BadValue: (.+)", str(error))
             raise Error(
                 f"tasks of {self.queue.name} cannot be written, and {where}. Correct there, by plain SQL, "
@@ -280,15 +283,17 @@ class _Archive:
         self._commit(away, TASKS, run, rows, self.archives.count(run) == rows, {})
         self.archives.retire(run)
 
-    def write_history(self, run: str, past: Watermark | None) -> int:
+    def write_history(self, run: str, watermark: Watermark | None) -> int:
         """Write rows of the history into their place and delete them from the database. Returns how many."""
-        if past is None or not self.archives.old.is_there(past):
+        if watermark is None or not self.archives.old.is_there(watermark):
             return 0
-        frame = self.frame(self.archives.extract_past(past), self.parts).withColumn("day", _day(f.col("at_us")))
+        frame = self.frame(self.archives.extract_old_history(watermark), self.parts).withColumn(
+            "day", _day(f.col("at_us"))
+        )
         away, rows = self._write(frame, "day")
         # The database may have fewer rows by now: the queue has deleted expired ones.
-        self._commit(away, HISTORY, run, rows, self.archives.old.count(past) <= rows, {"past": dict(past)})
-        self.archives.old.forget(past)
+        self._commit(away, HISTORY, run, rows, self.archives.old.count(watermark) <= rows, {WATERMARK: dict(watermark)})
+        self.archives.old.forget(watermark)
         return rows
 
     def _write(self, frame: DataFrame, day: str) -> tuple[str, int]:
@@ -305,7 +310,7 @@ class _Archive:
         self.move(away, self.of(what, run))
 
     def restore_run(self, run: str) -> int:
-        """Move a run from its place into the outbox, and from there into the table. Returns how many tasks moved."""
+        """Move a run from its place into the staging table, and from there into the table. Returns how many tasks."""
         frame = self.stored(TASKS, [run]).drop(RUN)
         names = self.fields_of(run, frame.columns)
         loading = self.archives.loading(names)
@@ -336,7 +341,7 @@ class _Archive:
         return found
 
     def put_back(self, run: str) -> int:
-        """Move a run from the outbox into the table. If tasks must stay, archive them again and raise Error."""
+        """Move a run from the staging table into the table. If tasks must stay, archive them again and raise Error."""
         moved = self.archives.put_back(run)
         self.folder.delete(f"{INCOMPLETE}/{RESTORED}{run}")
         if moved.stayed:
@@ -354,11 +359,11 @@ class Filled(WriterCommitMessage):
 
 
 class Filling(Source):
-    """A sink of Spark's that fills the outbox of a queue."""
+    """A sink of Spark's that fills the staging table of a queue."""
 
     @classmethod
     def name(cls) -> str:
-        return "xq_outbox"
+        return "xq_staging"
 
     @staticmethod
     def packed(loading: Loading) -> dict[str, str]:

@@ -41,7 +41,7 @@ def test_what_fails_is_not_written_and_may_be_again(make):
     assert Task.select().count() == 1
 
 
-def test_sinks_know_nothing_of_each_other(make):
+def test_checkpoints_know_nothing_of_each_other(make):
     Task = make()
     assert all(
         Task.xq.pipeline.write_batch(sink, "stream", 0, lambda: None) for sink in ("one", "ONE", "one ", "an'other")

@@ -1,4 +1,4 @@
-"""Done tasks go out of the table by way of an outbox, and come back; old history goes out."""
+"""Done tasks go out of the table by way of a staging table, and come back; old history goes out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 import xq
 from tests.factories import tasks
 from tests.steps import another_process, eventually, in_threads, is_exact, keep_references, row, state, transitions
-from xq.pipeline import archives
-from xq.pipeline import spans as past
+from xq.pipeline import archives, spans
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
 ALL = 2**62
@@ -181,7 +180,7 @@ def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
     monkeypatch.setattr(archives.Archives, "_in_parts", acked)
     left = stage(Task)
     assert (left.moved, left.stayed) == (2, 0)
-    Task.xq.pipeline.archives.old.forget(left.past)
+    Task.xq.pipeline.archives.old.forget(left.watermark)
     assert [row.target for row in Task.xq.history(late)][-1] == "D"
 
 
@@ -199,7 +198,7 @@ def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
 
     monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
     left = stage(Task)
-    assert Task.xq.pipeline.archives.old.forget(left.past) == 4
+    assert Task.xq.pipeline.archives.old.forget(left.watermark) == 4
     assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
 
@@ -232,7 +231,7 @@ def test_keys_of_any_kind_go_out_and_come_back(make):
     assert [(row.source, row.target) for row in queue.history(("x'y", 1))][-2:] == [("D", "X"), ("X", "D")]
 
 
-def test_a_task_whose_key_is_there_again_stays_in_the_outbox(make):
+def test_a_task_whose_key_is_there_again_stays_in_the_staging_table(make):
     Task = make(FEATURES)
     taken, free = done(Task, 2)
     stage(Task)
@@ -425,7 +424,7 @@ def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypat
 
 
 def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
-    monkeypatch.setattr(past, "ROWS", 2)
+    monkeypatch.setattr(spans, "ROWS", 2)
     Task = make(FEATURES)
     done(Task, 3)
     before = Task.xq.History.select().count()
@@ -488,7 +487,7 @@ def made_anew(db, column, kind):
         db.execute_sql(f"ALTER TABLE task {change}")
 
 
-def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
+def test_a_staging_table_of_other_types_is_made_anew_where_it_is_empty(make):
     Task = make(FEATURES)
     made_anew(make.db, "name", "INTEGER")
     Task.xq.pipeline.archives.prepare()
@@ -503,7 +502,7 @@ def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
 
 
 @pytest.mark.parametrize("columns", ["types", "names"])
-def test_tasks_in_an_outbox_of_other_columns_lose_none(make, columns):
+def test_tasks_in_a_staging_table_of_other_columns_lose_none(make, columns):
     Task = make(FEATURES)
     done(Task)
     stage(Task)

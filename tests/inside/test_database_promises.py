@@ -190,7 +190,7 @@ def test_a_timer_that_another_program_sets_is_told_of_when_it_is_soon():
 
 
 @ON_POSTGRES
-def test_the_history_is_settled_below_the_oldest_transaction_that_is_open():
+def test_the_history_is_complete_below_the_oldest_open_transaction():
     """By the query of docs/databases.md, for programs that read the history from where they left off."""
     lines = (ROOT / "docs" / "databases.md").read_text().splitlines()
     (query,) = (found[1] for line in lines if (found := re.search("`(SELECT [*] FROM page_xq_history [^`]*)`", line)))

@@ -466,7 +466,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a history is read beyond what is committed",
         "adapters/databases/postgres/scans.py",
-        'last = self._row(connection, Part(settled, after), "DESC") or after',
+        'last = self._row(connection, Part(committed, after), "DESC") or after',
         'last = self._row(connection, Part((), after), "DESC") or after',
         (f"{INSIDE}/test_extract_servers.py",),
         tier="rest",
@@ -657,7 +657,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{SPARK}/core/test_lease.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(
-        "a run that is in its place is told from the outbox, too",
+        "a run that is in its place is read from the staging table, too",
         "adapters/spark/archives.py",
         "                self.archives.retire(run)\n            elif",
         "                continue\n            elif",

@@ -56,7 +56,7 @@ class Installation:
                 if self.missing():  # else another process was faster
                     self.dialect.refuse(self.store)
                     self._check_states()
-                    self.close_outbox()
+                    self.close_exports()
                     self.create()
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
@@ -327,9 +327,9 @@ class Installation:
 
     def uninstall(self) -> None:
         """Remove all that was installed, and leave the plain table. Raises ConfigurationError during an export."""
-        self._drop_outbox()  # wait for a running export before locking what it needs
+        self._drop_exports()  # wait for a running export before locking what it needs
         with self.dialect.installing(self.store):
-            self._drop_outbox()
+            self._drop_exports()
             for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in self.dialect.stale(self.dialect.existing(self.store)):
@@ -341,22 +341,22 @@ class Installation:
                     for table in self.dialect.shared():
                         self.store.execute(table.drop)
 
-    def close_outbox(self) -> None:
+    def close_exports(self) -> None:
         """Drop the table of exports if this definition has none. Raises ConfigurationError while it holds tasks."""
         if not self.dialect.exports.is_needed:
-            self._drop_outbox()
+            self._drop_exports()
 
-    def _drop_outbox(self) -> None:
-        outbox = self.dialect.exports
-        if not self.dialect.columns_of(self.store, outbox.name):
+    def _drop_exports(self) -> None:
+        exports = self.dialect.exports
+        if not self.dialect.columns_of(self.store, exports.name):
             return
-        with outbox.closed(self.store):
-            if self.store.execute(outbox.runs):
+        with exports.closed(self.store):
+            if self.store.execute(exports.runs):
                 raise ConfigurationError(
-                    f"tasks of {self.store.name} are in {outbox.name}, on their way to an archive or back: "
+                    f"tasks of {self.store.name} are in {exports.name}, on their way to an archive or back: "
                     "finish that first"
                 )
-            self.store.execute(outbox.drop)
+            self.store.execute(exports.drop)
 
 
 def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:

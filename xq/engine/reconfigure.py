@@ -31,9 +31,9 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     _check(new, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).bind()
     after.installation.check_statuses()
-    after.installation.close_outbox()  # wait for a running export before locking what it needs
+    after.installation.close_exports()  # wait for a running export before locking what it needs
     with before.dialect.installing(store):
-        after.installation.close_outbox()
+        after.installation.close_exports()
         counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
         stranded = {state: n for tube, state, n in counts if tube == "" and state not in move}
         if stranded:

@@ -1,8 +1,9 @@
 """Export done tasks to an archive, and restore them.
 
-One transaction deletes a task from the table and inserts it into a staging table, the outbox. It stays there until the
+One transaction deletes a task from the table and inserts it into a staging table. It stays there until the
 writer of the archive confirms that it has been written. A restore goes the other way. So each task is in exactly one
-place: the table, the outbox or the archive. If a process is killed, the next one continues with what is in the outbox.
+place: the table, the staging table or the archive. If a process is killed, the next one completes the export batches
+in the staging table.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ BACK: Final = ("restore", ABSENT, DONE)
 BATCH = 2_000  # tasks that one transaction moves
 GONE: Final = 1.0  # seconds in which a server detects that a process has ended
 POLL: Final = 0.02  # seconds between two tries
+COLUMNS: Final = "outbox"  # the setting with the columns of the staging table; the name is that of version 0.1
 LOADING: Final = "~"  # the prefix of the names of runs that are still loading
 BITS: Final = 52  # of random numbers; a DOUBLE holds so many exactly
 
@@ -47,11 +49,11 @@ class Transferred(NamedTuple):
 
     moved: int
     stayed: int  # tasks that changed meanwhile, or that the database refused to move
-    past: Watermark | None = None  # the exportable history, up to the first task that stayed
+    watermark: Watermark | None = None  # of the exportable history, up to the first task that stayed
 
 
 class Archives:
-    """The outbox of one queue. A `run` is one export batch, named by the caller with up to 64 characters."""
+    """The export batches of one queue. A `run` is one of them, named by the caller with up to 64 characters."""
 
     def __init__(self, steps: Steps) -> None:
         self.database = steps.database
@@ -82,16 +84,16 @@ class Archives:
 
     @property
     def now_us(self) -> int:
-        ((now,),) = self.database.execute(self._outbox.now_us)
+        ((now,),) = self.database.execute(self._exports.now_us)
         return int(now)
 
     @property
-    def outbox(self) -> str:
+    def staging_table(self) -> str:
         """The name of the staging table."""
-        return self._outbox.name
+        return self._exports.name
 
     @property
-    def _outbox(self) -> Exports:
+    def _exports(self) -> Exports:
         return self.database.dialect.exports
 
     @contextmanager
@@ -124,7 +126,7 @@ class Archives:
         # that.
         number, is_numbered = float(secrets.randbits(BITS)), {"value": float(secrets.randbits(BITS))}
         self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": number})
-        self.database.execute(self._outbox.numbered, {**self._named("archived"), **is_numbered})
+        self.database.execute(self._exports.numbered, {**self._named("archived"), **is_numbered})
         self._number = number
         try:
             yield
@@ -148,20 +150,20 @@ class Archives:
         return {"queue": self.database.dialect.source_name, "database": os.path.basename(database), "number": number}
 
     def _setting(self, what: str, lock: str = "") -> float | None:
-        found = self.database.execute(f"{self._outbox.setting}{lock}", self._named(what))
+        found = self.database.execute(f"{self._exports.setting}{lock}", self._named(what))
         return float(found[0][0]) if found else None
 
     def fits(self) -> bool:
-        """Return whether the outbox exists with the current columns, by name and type.
+        """Return whether the staging table exists with the current columns, by name and type.
 
-        Raises ConfigurationError if an outbox with other columns contains tasks.
+        Raises ConfigurationError if a staging table with other columns contains tasks.
         """
-        outbox = self._outbox
-        if outbox.is_there(self.store) and self._setting("outbox") == self._columns:
+        exports = self._exports
+        if exports.is_there(self.store) and self._setting(COLUMNS) == self._columns:
             return True
         if waiting := self.runs():
             raise ConfigurationError(
-                f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: give "
+                f"{sum(waiting.values())} tasks in {exports.name} have the columns of another day: give "
                 f"{self.store.name} and its table those of that day, in name and type, archive or restore, and change "
                 "them again then"
             )
@@ -171,16 +173,16 @@ class Archives:
     def _columns(self) -> float:
         """A number that identifies the current columns of the model and the table, with their types."""
         known = sorted(field.column.lower() for field in self.database.dialect.source.fields)
-        found = sorted(tuple(map(str, row)) for row in self.store.execute(self._outbox.types))
+        found = sorted(tuple(map(str, row)) for row in self.store.execute(self._exports.types))
         columns = repr((known, [row for row in found if row[0].lower() in known]))
         return float(int(sha256(columns.encode()).hexdigest(), 16) % 2**BITS)
 
     def prepare(self) -> None:
-        """Create the outbox with the current columns of the table, unless it has them.
+        """Create the staging table with the current columns of the table, unless it has them.
 
         Raises ConfigurationError for a table with columns that the model lacks: they would be lost.
         """
-        dialect, outbox = self.database.dialect, self._outbox
+        dialect, exports = self.database.dialect, self._exports
         there = dialect.columns_of(self.store, dialect.source.name)
         known = {field.column.lower() for field in dialect.source.fields}
         more = sorted(name for name, made in there.items() if not made and name.lower() not in known)
@@ -190,38 +192,38 @@ class Archives:
                 f"({', '.join(more)}), which would be lost: add fields for them"
             )
         if not self.fits():
-            self.next_generation()  # a reader that knows of no outbox must start again
-            for sql in (outbox.drop, *outbox.made()):
+            self.next_generation()  # a reader that has seen no staging table must start again
+            for sql in (exports.drop, *exports.made()):
                 self.store.execute(sql)
-            self.database.execute(dialect.set_setting, {**self._named("outbox"), "value": self._columns})
+            self.database.execute(dialect.set_setting, {**self._named(COLUMNS), "value": self._columns})
 
     def runs(self) -> dict[str, int]:
-        """Return how many tasks of each run are in the outbox."""
-        outbox = self._outbox
-        found = self.database.execute(outbox.runs) if outbox.is_there(self.store) else []
+        """Return how many tasks of each run are in the staging table."""
+        exports = self._exports
+        found = self.database.execute(exports.runs) if exports.is_there(self.store) else []
         return {str(run): int(n) for run, n in found}
 
     def count(self, run: str) -> int:
-        """Return how many tasks of a run are in the outbox."""
+        """Return how many tasks of a run are in the staging table."""
         return self.runs().get(run, 0)
 
     def forget(self, run: str) -> None:
-        """Delete a run from the outbox."""
+        """Delete a run from the staging table."""
         for low, high in self._in_steps(run):
-            delete(self.database, self._outbox.forget, {"run": run, "low": low, "high": high})
+            delete(self.database, self._exports.forget, {"run": run, "low": low, "high": high})
 
     def _in_steps(self, run: str) -> Iterator[tuple[int, int]]:
         """Yield the first and last numbers of blocks of ROWS tasks. The numbers of a loaded run have gaps of PLACES."""
         low: int = 0
         while True:
-            ((high,),) = self.database.execute(self._outbox.some, {"run": run, "low": low, "n": ROWS})
+            ((high,),) = self.database.execute(self._exports.some, {"run": run, "low": low, "n": ROWS})
             if high is None:
                 return
             yield low, high
             low = high + 1
 
     def retire(self, run: str) -> None:
-        """Delete a run from the outbox after its files are in place in the archive."""
+        """Delete a run from the staging table after its files are in place in the archive."""
         self.check_alone()
         self.next_generation()
         self.forget(run)
@@ -236,10 +238,10 @@ class Archives:
 
         A program that has begun to read the queue and its archive must start again.
         """
-        self.database.execute(self._outbox.next_generation, self._named("archive"))
+        self.database.execute(self._exports.next_generation, self._named("archive"))
 
     def _named(self, what: str) -> dict[str, str]:
-        return {"name": self._outbox.setting_of(what)}
+        return {"name": self._exports.setting_of(what)}
 
     @property
     def _tasks(self) -> Extract:
@@ -251,73 +253,74 @@ class Archives:
 
     def extract_run(self, run: str) -> Extract:
         """Return the tasks of a run, with `xq_at_us`: when each was done, in microseconds since 1970."""
-        return self._outbox.extract_run(self._tasks, run)
+        return self._exports.extract_run(self._tasks, run)
 
     def extract_tasks(self, without: Sequence[str], generation: int) -> Extract:
-        """Return the tasks of the queue, and those of the outbox except some runs, with `xq_at_us` for the latter.
+        """Return the tasks of the queue, and those of the staging table except some runs.
 
+        The latter have `xq_at_us`.
         Reading raises Error at its end if the generation has changed by then.
         """
-        found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without, LOADING)
+        found = self._exports.extract_all(self._tasks, self._exports.columns(self.store), without, LOADING)
         return self._checked(generation, found)
 
-    def extract_past(self, past: Watermark) -> Extract:
+    def extract_old_history(self, watermark: Watermark) -> Extract:
         """Return the rows of the history below a watermark."""
-        return replace(self._history, rows=self._outbox.old(past))
+        return replace(self._history, rows=self._exports.old(watermark))
 
     def extract_history(self, without: Watermark | None, generation: int) -> Extract:
         """Return the history except the rows below a watermark. Reading raises as in `extract_tasks`."""
-        rows = f"NOT ({self._outbox.old(without)})" if without else ""
+        rows = f"NOT ({self._exports.old(without)})" if without else ""
         return self._checked(generation, replace(self._history, rows=rows))
 
     def _checked(self, generation: int, extract: Extract) -> Extract:
-        generation_extract = self._outbox.extract_generation(self._tasks, self._named("archive")["name"])
+        generation_extract = self._exports.extract_generation(self._tasks, self._named("archive")["name"])
         return replace(
             extract,
             check=SameGeneration(replace(generation_extract, address=generation_extract.address.shown), generation),
         )
 
     def stage(self, run: str, before_us: int) -> Transferred:
-        """Move done tasks into the outbox: those done before a moment, and those whose time is unknown.
+        """Move done tasks into the staging table: those done before a moment, and those whose time is unknown.
 
         Each transaction moves a bounded number of tasks. A task that another process changes meanwhile stays in the
         table.
         """
-        outbox, execute = self._outbox, self.database.execute
-        execute(outbox.over)
+        exports, execute = self._exports, self.database.execute
+        execute(exports.drop_batch)
         # Read before the list is made: the list does not know of tasks that are done later, and their history must
         # stay.
-        past, newest = self.old.watermark(before_us), self.old.newest_settled()
-        create, *more = outbox.leaving(before_us)
-        outbox.prepare(self.store)
+        watermark, newest = self.old.watermark(before_us), self.old.newest_complete_id()
+        create, *more = exports.list_batch(before_us)
+        exports.prepare(self.store)
         for sql in (create, *more):
             execute(sql)
-        ((last,),) = execute(outbox.last_number)
+        ((last,),) = execute(exports.last_number)
         moved = 0
         for low in range(1, last + 1, BATCH):
             numbers = range(low, min(low + BATCH, last + 1))
             moved += self._in_parts(lambda part: self._take_out(run, part, newest), numbers)
-        ((stayed, since_us),) = execute(outbox.stayed)
-        execute(outbox.over)
-        if past and since_us is not None:
-            past = {**past, "before_us": min(past["before_us"], since_us)}
-        return Transferred(moved, stayed, past)
+        ((stayed, since_us),) = execute(exports.stayed)
+        execute(exports.drop_batch)
+        if watermark and since_us is not None:
+            watermark = {**watermark, "before_us": min(watermark["before_us"], since_us)}
+        return Transferred(moved, stayed, watermark)
 
     def _take_out(self, run: str, numbers: Sequence[int], newest: int) -> int:
         self.check_alone()
-        outbox, values = self._outbox, {"run": run}
-        found = self.database.execute(outbox.found, {"low": numbers[0], "high": numbers[-1]})
-        if found and not outbox.same_version:
-            redone = {n for (n,) in self.database.execute(outbox.done_again, {"after": newest})}
+        exports, values = self._exports, {"run": run}
+        found = self.database.execute(exports.found, {"low": numbers[0], "high": numbers[-1]})
+        if found and not exports.same_version:
+            redone = {n for (n,) in self.database.execute(exports.done_again, {"after": newest})}
             found = [row for row in found if row[0] not in redone]
         if not found:
             return 0
         numbers = [row[0] for row in found]
-        noted = Statement(outbox.note(numbers))
+        noted = Statement(exports.note(numbers))
         self.database.change(self.database.open(), noted, {**self.database.values(), **values})
-        statement, named = outbox.take_out(numbers, [row[1:] for row in found])
+        statement, named = exports.take_out(numbers, [row[1:] for row in found])
         self._moved(statement, {**values, **named}, OUT, len(numbers))
-        self.database.execute(outbox.left(numbers))
+        self.database.execute(exports.remove_from_batch(numbers))
         return len(numbers)
 
     def _moved(self, statement: Statement, values: Mapping[str, Any], change: tuple[str, str, str], n: int) -> None:
@@ -334,7 +337,7 @@ class Archives:
         """Return the sum of what `work` returns, in one transaction, or in several if the database refuses some."""
 
         def transaction() -> int:
-            self._outbox.prepare(self.store)
+            self._exports.prepare(self.store)
             with self.store.atomic():
                 return work(numbers)
 
@@ -350,7 +353,7 @@ class Archives:
         return self._in_parts(work, numbers[:half]) + self._in_parts(work, numbers[half:])
 
     def loading(self, columns: Sequence[str]) -> Loading:
-        """Return what fills the outbox with rows of an archive.
+        """Return what fills the staging table with rows of an archive.
 
         Raises BadValue for columns that the model does not have.
 
@@ -369,7 +372,7 @@ class Archives:
         That happens if a superseded attempt of a worker has written meanwhile. Its later rows belong to no run.
         """
         for low, high in self._in_steps(loading.run):
-            delete(self.database, self._outbox.rename, {"run": loading.run, "new": run, "low": low, "high": high})
+            delete(self.database, self._exports.rename, {"run": loading.run, "new": run, "low": low, "high": high})
         if (there := self.count(run)) != n:
             self.forget(run)
             raise Error(f"{there} tasks of {run} were read, and it has {n}: try again")
@@ -380,19 +383,20 @@ class Archives:
 
     def in_the_way(self, run: str) -> list[Any]:
         """Return up to ten keys of a run that the table already has."""
-        found = self.database.execute(self._outbox.in_the_way, {"run": run})
+        found = self.database.execute(self._exports.in_the_way, {"run": run})
         return [self.steps.tasks.app_key(tuple(parts)) for parts in found]
 
     def put_back(self, run: str) -> Transferred:
-        """Move a run from the outbox back into the table, as D.
+        """Move a run from the staging table back into the table, as D.
 
-        Tasks stay in the outbox if the database refuses them, for example since the table has their keys again.
+        Tasks stay in the staging table if the database refuses them, for example because the table has their keys
+        again.
         """
         self.next_generation()  # a reader that has seen the tasks in an archive must not see them in the table, too
-        outbox, columns = self._outbox, self._outbox.columns(self.store)
+        exports, columns = self._exports, self._exports.columns(self.store)
         moved, last = 0, -1
         while True:
-            found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
+            found = self.database.execute(exports.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
                 return Transferred(moved, self.count(run))
             numbers = [n for (n,) in found]
@@ -401,9 +405,9 @@ class Archives:
 
     def _put_back(self, run: str, columns: Sequence[str], numbers: Sequence[int]) -> int:
         self.check_alone()
-        outbox, values = self._outbox, {"run": run}
-        self._moved(outbox.put_back(columns, numbers), values, BACK, len(numbers))
-        self.database.execute(outbox.remove(numbers), values)
+        exports, values = self._exports, {"run": run}
+        self._moved(exports.put_back(columns, numbers), values, BACK, len(numbers))
+        self.database.execute(exports.remove(numbers), values)
         return len(numbers)
 
 

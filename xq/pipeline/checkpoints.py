@@ -48,8 +48,8 @@ def _create(database: Database, table: _Table, first: Callable[[], None] = lambd
                 store.execute(sql)
 
 
-class Sinks:
-    """The checkpoints of one database."""
+class Checkpoints:
+    """The checkpoints of the sinks in one database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -57,7 +57,7 @@ class Sinks:
     def install(self) -> None:
         """Create their table unless it exists. Raises BadValue within a transaction, which creating it might commit."""
         if self.database.store.in_transaction():
-            raise BadValue("once() opens transactions of its own: call it outside of a transaction")
+            raise BadValue("write_batch opens transactions of its own: call it outside of a transaction")
         _create(self.database, self.database.dialect.checkpoints)
 
     def claim(self, sink: str, stream: str) -> str:
@@ -130,16 +130,16 @@ class Rollup:
             raise BadValue(f"a table is named by 1 to {LONGEST} characters, not by {shown(table)}")
         self.table = table
         self.database = database
-        self.sinks = Sinks(database)
+        self.checkpoints = Checkpoints(database)
 
     def install(self, queues: str = "") -> None:
         """Create the table unless it exists, and forget the checkpoints of an earlier table of this name.
 
         Raises BadValue as `add`, and ConfigurationError for an existing table with other columns.
         """
-        self.sinks.install()
+        self.checkpoints.install()
         sql, store = self.database.dialect.rollup(self.table), self.database.store
-        _create(self.database, sql, lambda: self.sinks.forget(self.table))
+        _create(self.database, sql, lambda: self.checkpoints.forget(self.table))
         try:
             store.execute(sql.fits)
         except Exception as error:
@@ -148,7 +148,7 @@ class Rollup:
             raise ConfigurationError(
                 f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
             ) from error
-        if not self.sinks.claim(self.table, _of(queues)).endswith(_of(queues)):
+        if not self.checkpoints.claim(self.table, _of(queues)).endswith(_of(queues)):
             raise BadValue(
                 f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "
                 "(drop the table, on PostgreSQL with CASCADE, and the checkpoint)"
@@ -174,7 +174,7 @@ class Rollup:
             for *row, n in rows:
                 self.database.execute(sql.add, dict(zip(Counted._fields, row, strict=False), count=n))
 
-        return self.sinks.write_batch(self.table, stream + _of(queues), batch, write, first)
+        return self.checkpoints.write_batch(self.table, stream + _of(queues), batch, write, first)
 
 
 def _of(queues: str) -> str:

@@ -1,4 +1,4 @@
-"""Load rows of an archive into the outbox of a queue, from other processes."""
+"""Load rows of an archive into the staging table of a queue, from other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES = 2**32  # the largest number of rows in a part of a run
 
 @dataclass(frozen=True)
 class Loading:
-    """How other processes fill the outbox with a run of an archive. May be pickled."""
+    """How other processes fill the staging table with a run of an archive. May be pickled."""
 
     job: Job
     run: str
@@ -40,15 +40,15 @@ class Loading:
 
     def keep(self, parts: Iterable[int]) -> None:
         """Delete all parts except these: they come from attempts that failed or were superseded."""
-        outbox = self.job.bulk.dialect.exports
+        exports = self.job.bulk.dialect.exports
         with self.job.connected() as store:
             execute = self.job.bulk.dialect.execute
-            ((low, high),) = execute(store, outbox.bounds, {"run": self.run})
+            ((low, high),) = execute(store, exports.bounds, {"run": self.run})
             ends = [(part * PLACES, (part + 1) * PLACES - 1) for part in sorted(parts)]
             starts = [0 if low is None else low, *(last + 1 for _, last in ends)]
             for first, last in zip(starts, [*(first - 1 for first, _ in ends), high or 0], strict=True):
                 if first <= last:
-                    execute(store, outbox.forget, {"run": self.run, "low": first, "high": last})
+                    execute(store, exports.forget, {"run": self.run, "low": first, "high": last})
 
 
 def _load(store: Any, sql: str, rows: Sequence[Any]) -> None:

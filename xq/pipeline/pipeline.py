@@ -10,7 +10,7 @@ from xq.engine.history import History
 from xq.engine.unit import Database
 from xq.pipeline.archives import Archives
 from xq.pipeline.bulk import Bulk, bulk
-from xq.pipeline.checkpoints import Rollup, Sinks
+from xq.pipeline.checkpoints import Checkpoints, Rollup
 from xq.pipeline.scan import Extract, What
 
 
@@ -58,7 +58,7 @@ class Pipeline:
         `work` was called; it may be called again after a deadlock, as in `Queue.transaction`. Raises BadValue where the
         sink has batches of another stream, and InTransaction within a transaction.
         """
-        return Sinks(self._database).write_batch(sink, stream, batch, work)
+        return Checkpoints(self._database).write_batch(sink, stream, batch, work)
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""

@@ -37,72 +37,72 @@ class OldHistory:
         self.next_generation = next_generation
 
     @property
-    def _outbox(self) -> Exports:
+    def _exports(self) -> Exports:
         return self.database.dialect.exports
 
     @property
     def is_read_in_parts(self) -> bool:
         """Whether parallel readers can find all rows below a watermark."""
-        return not self._outbox.looks_ahead
+        return not self._exports.looks_ahead
 
     def watermark(self, before_us: int) -> Watermark | None:
         """Return the watermark of the rows before a moment; None if there are no such rows."""
-        ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
+        ((top, last_us, xid),) = self.database.execute(self._exports.newest_and_watermark)
         # A moment that has passed: if the ids ever start again, later rows do not match it.
         watermark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
         if top is None:
             return None
-        if self._outbox.looks_ahead:
-            watermark["id"] = self._settled(watermark)
+        if self._exports.looks_ahead:
+            watermark["id"] = self._first_uncommitted(watermark)
         return watermark if self.is_there(watermark) else None
 
-    def newest_settled(self) -> int:
+    def newest_complete_id(self) -> int:
         """Return the highest id of the history that no open transaction can still write below."""
-        ((top, _, xid),) = self.database.execute(self._outbox.settling)
-        if top is None or not self._outbox.looks_ahead:
+        ((top, _, xid),) = self.database.execute(self._exports.newest_and_watermark)
+        if top is None or not self._exports.looks_ahead:
             return top or 0
-        return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
+        return self._first_uncommitted({"id": top, "before_us": LATEST, "xid": xid}) - 1
 
-    def _settled(self, watermark: Watermark) -> int:
+    def _first_uncommitted(self, watermark: Watermark) -> int:
         """Return the first id that another connection has written and not committed; if none, that of the watermark."""
         for low, high in self._ranges(watermark, LOOK):
-            while not self._is_settled(watermark, low, high):
+            while not self._is_committed(watermark, low, high):
                 if low == high:
                     return low
                 middle = (low + high) // 2
-                low, high = (middle + 1, high) if self._is_settled(watermark, low, middle) else (low, middle)
+                low, high = (middle + 1, high) if self._is_committed(watermark, low, middle) else (low, middle)
         return int(watermark["id"])
 
-    def _is_settled(self, watermark: Watermark, low: int, high: int) -> bool:
-        written = self._count_in(watermark, low, high, self._outbox.look_ahead)
-        return written == self._count_in(watermark, low, high, self._outbox.prepare)
+    def _is_committed(self, watermark: Watermark, low: int, high: int) -> bool:
+        written = self._count_in(watermark, low, high, self._exports.look_ahead)
+        return written == self._count_in(watermark, low, high, self._exports.prepare)
 
     def is_there(self, watermark: Watermark) -> bool:
         """Return whether any of these rows exists."""
         return self._oldest(watermark) is not None
 
     def _oldest(self, watermark: Watermark) -> int | None:
-        ((oldest,),) = self.database.execute(self._outbox.oldest(watermark))
+        ((oldest,),) = self.database.execute(self._exports.oldest(watermark))
         return None if oldest is None else int(oldest)
 
     def count(self, watermark: Watermark) -> int:
         """Return how many rows of the history these are, including uncommitted ones."""
-        ahead = self._outbox.look_ahead
+        ahead = self._exports.look_ahead
         return sum(self._count_in(watermark, low, high, ahead) for low, high in self._ranges(watermark, LOOK))
 
     def _count_in(self, watermark: Watermark, low: int, high: int, prepare: Callable[[Connections], None]) -> int:
         prepare(self.database.store)
-        ((n,),) = self.database.execute(self._outbox.count_old(watermark), {"low": low, "high": high})
+        ((n,),) = self.database.execute(self._exports.count_old(watermark), {"low": low, "high": high})
         return int(n)
 
     def forget(self, watermark: Watermark) -> int:
         """Delete these rows of the history after they have been archived. Returns how many still existed."""
-        outbox, deleted = self._outbox, 0
+        exports, deleted = self._exports, 0
         if self.is_there(watermark):
             self.next_generation()
         for low, high in self._ranges(watermark, ROWS):
-            many = self._count_in(watermark, low, high, outbox.prepare) if outbox.looks_ahead else 0
-            deleted += delete(self.database, outbox.forget_old(watermark), {"low": low, "high": high, "many": many})
+            many = self._count_in(watermark, low, high, exports.prepare) if exports.looks_ahead else 0
+            deleted += delete(self.database, exports.forget_old(watermark), {"low": low, "high": high, "many": many})
         return deleted
 
     def _ranges(self, watermark: Watermark, n: int) -> Iterator[tuple[int, int]]:

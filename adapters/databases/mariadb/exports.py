@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from xq.adapters.databases.exports import DONE_AT, LEAVING, LONGEST, NUMBER, RUN, Exports
+from xq.adapters.databases.exports import DONE_AT, EXPORT_BATCH, LONGEST, NUMBER, RUN, Exports
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections
@@ -16,7 +16,7 @@ class MariadbExports(Exports):
     """The exports of MariaDB. A SELECT within an INSERT locks what it reads, except under READ COMMITTED."""
 
     temporary = "CREATE TEMPORARY TABLE"
-    over = f"DROP TEMPORARY TABLE IF EXISTS {LEAVING}"
+    drop_batch = f"DROP TEMPORARY TABLE IF EXISTS {EXPORT_BATCH}"
     join = "STRAIGHT_JOIN"
     one_more = "value = value + 1"
     looks_ahead = True
@@ -28,7 +28,7 @@ class MariadbExports(Exports):
         return f" (n BIGINT DEFAULT 0 PRIMARY KEY, {key}, INDEX (stored_key)){self.of.engine}"
 
     # The history stores no more characters of a key than this, so it cannot name a longer one.
-    stays = f" AND CHAR_LENGTH(l.stored_key) <= {LONGEST}"
+    stays = f" AND CHAR_LENGTH(b.stored_key) <= {LONGEST}"
 
     def as_text(self, stored_key: str) -> str:
         return f"LEFT({stored_key}, {LONGEST + 1})"

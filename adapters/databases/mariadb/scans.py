@@ -57,19 +57,19 @@ class MariadbReader(ExtractReader):
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, tuple[Condition, ...]]:
         with self._connected() as connection:
-            last = replace(self, where=())._settled(connection, (), None)
+            last = replace(self, where=())._below_watermark(connection, (), None)
             ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
         return (first, last[0]) if last else None, ()
 
-    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
+    def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((last, now),) = self._asked(
             connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}", {}
         )
         if after and (last or 0) < after[0]:
             return ()
-        return self._until_unsettled(connection, after, last or 0, now - FRESH * 1e6, limit)
+        return self._until_uncommitted(connection, after, last or 0, now - FRESH * 1e6, limit)
 
-    def _until_unsettled(
+    def _until_uncommitted(
         self, connection: Any, end: Checkpoint, last: int, fresh: float, limit: int | None
     ) -> Checkpoint:
         """Return the last id, up to `last`, before one that an open transaction may still commit: `limit` rows at most.

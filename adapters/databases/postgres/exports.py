@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.exports import LEAVING, Exports
+from xq.adapters.databases.exports import EXPORT_BATCH, Exports
 
 
 class PostgresExports(Exports):
     """The exports of PostgreSQL. Each write of a row makes a new version of it."""
 
-    over = f"DROP TABLE IF EXISTS pg_temp.{LEAVING}"
+    drop_batch = f"DROP TABLE IF EXISTS pg_temp.{EXPORT_BATCH}"
     version = "CAST(t.xmin AS text)"
-    same_version = " AND CAST(t.xmin AS text) = l.version"
-    settled = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+    same_version = " AND CAST(t.xmin AS text) = b.version"
+    watermark_xid = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
     lock = " FOR UPDATE OF t"
 
     @property
@@ -28,7 +28,7 @@ class PostgresExports(Exports):
 
     def analyzed(self) -> list[str]:
         return [
-            f"CREATE UNIQUE INDEX xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX xq_leaving_key ON {LEAVING} (stored_key)",
-            f"ANALYZE {LEAVING}",
+            f"CREATE UNIQUE INDEX xq_export_batch_n ON {EXPORT_BATCH} (n)",
+            f"CREATE INDEX xq_export_batch_key ON {EXPORT_BATCH} (stored_key)",
+            f"ANALYZE {EXPORT_BATCH}",
         ]

@@ -86,16 +86,16 @@ class PostgresReader(ExtractReader):
             return bounds, ()
         _, end, open_ = seen.split(":")
         unseen = [int(xid) for xid in open_.split(",") if xid]
-        settled = (Condition("xid", "<", int(end)),)
-        return bounds, (*settled, Condition("xid", "not in", unseen)) if unseen else settled
+        committed = (Condition("xid", "<", int(end)),)
+        return bounds, (*committed, Condition("xid", "not in", unseen)) if unseen else committed
 
-    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
+    def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         oldest, next_ = "pg_snapshot_xmin(pg_current_snapshot())", "pg_snapshot_xmax(pg_current_snapshot())"
         ((end, beyond),) = self._asked(connection, f"SELECT {self._number(oldest)}, {self._number(next_)}", {})
         if after and after[0] >= beyond:  # of another server, from which this one was restored
             return ()
-        settled = (Condition("xid", "<", end),)
-        last = self._row(connection, Part(settled, after), "DESC") or after
+        committed = (Condition("xid", "<", end),)
+        last = self._row(connection, Part(committed, after), "DESC") or after
         return self._cut(connection, after, limit, last) if limit else last
 
     @staticmethod

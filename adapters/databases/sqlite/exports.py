@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.exports import LEAVING, NUMBER, RUN, SUFFIX, Exports
+from xq.adapters.databases.exports import EXPORT_BATCH, NUMBER, RUN, SUFFIX, Exports
 
 
 class SqliteExports(Exports):
     """The exports of SQLite. It has one writer at a time, so the rows that a run has read do not change."""
 
     join = "CROSS JOIN"
-    over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
+    drop_batch = f"DROP TABLE IF EXISTS temp.{EXPORT_BATCH}"
 
     @property
     def types(self) -> str:  # type: ignore[override]
@@ -30,8 +30,8 @@ class SqliteExports(Exports):
 
     def analyzed(self) -> list[str]:
         return [
-            f"CREATE UNIQUE INDEX temp.xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX temp.xq_leaving_key ON {LEAVING} (stored_key)",
+            f"CREATE UNIQUE INDEX temp.xq_export_batch_n ON {EXPORT_BATCH} (n)",
+            f"CREATE INDEX temp.xq_export_batch_key ON {EXPORT_BATCH} (stored_key)",
         ]
 
     @property

@@ -65,7 +65,7 @@ class SqliteReader(ExtractReader):
                 yield (batch.slice(1) if first else batch).rename_columns(names)
                 first = False
 
-    def _settled(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
+    def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         until = self._row(connection, WHOLE, "DESC")
         return self._cut(connection, after, limit, until) if limit and until > after else until
 

@@ -21,16 +21,16 @@ from xq.adapters.spark.archives import tasks as all_tasks
 # at which of its calls, before (False) or after it (True).
 ARCHIVING = [
     ("Archives", "prepare", 1, True),
-    ("Archives", "_in_parts", 1, True),  # some tasks are in the outbox, and others not yet
+    ("Archives", "_in_parts", 1, True),  # some tasks are in the staging table, and others not yet
     ("Archives", "stage", 1, True),
     ("Folder", "write", 1, False),  # it is written
     ("Folder", "move", 1, False),
     ("Folder", "move", 1, True),
-    ("archives", "delete", 1, True),  # of the outbox
+    ("archives", "delete", 1, True),  # of the staging table
     ("Archives", "forget", 1, True),
     ("Folder", "move", 2, False),
     ("Folder", "move", 2, True),
-    ("past", "delete", 1, True),  # of the history
+    ("spans", "delete", 1, True),  # of the history
 ]
 RESTORING = [
     ("Archives", "loading", 1, True),
@@ -53,14 +53,14 @@ import peewee as pw
 import xq
 from tests.conftest import Maker
 from xq.pipeline import archives
-from xq.pipeline import spans as past
+from xq.pipeline import spans
 from xq.adapters.spark import files
 
 given = json.loads(sys.argv[1])
 kind, name, parameters = pickle.loads(bytes.fromhex(given["database"]))
 Task = Maker(kind(name, **parameters), None)(given["features"])
 
-owners = {"Archives": archives.Archives, "Folder": files.Folder, "archives": archives, "past": past}
+owners = {"Archives": archives.Archives, "Folder": files.Folder, "archives": archives, "spans": spans}
 owner = owners[given["owner"]]
 method, calls = getattr(owner, given["method"]), 0
 
@@ -75,7 +75,7 @@ def killed(*args, **named):
     return found
 
 setattr(owner, given["method"], killed)
-archives.BATCH = archives.ROWS = past.ROWS = 2
+archives.BATCH = archives.ROWS = spans.ROWS = 2
 gateway = launch_gateway()
 SparkContext._ensure_initialized(gateway=gateway)
 java = gateway.jvm.org.apache.spark
