@@ -124,9 +124,15 @@ class Queue(Generic[T]):
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
 
         `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
-        of tasks. Raises BadValue, FeatureOff, NotInstalled.
+        of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
         """
-        return plan(self._database, self._tasks, self._steps, event, options, update, _count(n))
+        if isinstance(update, str) or not isinstance(update, Iterable):
+            raise BadType(f"plan takes update= as a list of names of fields, not {shown(update)}")
+        fields = list(update)
+        for name in (event, *options, *fields):
+            if not isinstance(name, str):
+                raise BadType(f"plan takes the names of an event, its options and fields, not {shown(name)}")
+        return plan(self._database, self._tasks, self._steps, event, options, fields, _count(n))
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses: those of operators and adapters stand apart."""

@@ -92,6 +92,15 @@ def test_tasks_of_different_takes_may_be_mixed(queue):
     assert [each.id for each in queue.xq.ack_many(held[::-1])] == [each.id for each in held][::-1]
 
 
+def test_a_key_that_equals_none_in_the_database_is_refused_and_nothing_moves(make):
+    Task = make(key=pw.DoubleField(primary_key=True))
+    Task.xq.put_many([{"id": 1.0}, {"id": 2.0}])
+    Task.xq.take_many(2)
+    with pytest.raises(xq.Error):
+        Task.xq.ack_many([1.0, float("nan")])
+    assert Task.xq.count("T") == 2
+
+
 def test_any_iterable_will_do_and_none_at_all(queue):
     held = taken(queue, 3)
     assert len(queue.xq.ack_many(each.id for each in held)) == 3

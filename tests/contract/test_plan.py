@@ -56,7 +56,14 @@ def test_a_call_that_leaves_several_states_looks_the_task_up_and_has_a_transitio
     assert all(f"{state} to X" in text for state in queue.machine.states)
 
 
-@pytest.mark.parametrize("bad", [("tkae",), ("take", "dealy")])
+@pytest.mark.parametrize("bad", [("tkae",), ("take", "dealy"), ([],), ("put", [])])
 def test_what_is_no_call_of_the_queue_has_no_plan(queue, bad):
     with pytest.raises((xq.BadValue, xq.BadType, xq.FeatureOff)):
         queue.plan(*bad)
+
+
+@pytest.mark.parametrize("update", [None, 7, "url", [1], [[]]])
+def test_the_fields_of_a_plan_are_a_list_of_names(queue, update):
+    for event in ("put", "ack"):
+        with pytest.raises(xq.BadType, match="names"):
+            queue.plan(event, update=update)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ def function(name: str, lines: Sequence[str], **known: Any) -> Callable[..., Any
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), known)
     defined: Callable[..., Any] = known[name]
+    weakref.finalize(defined, linecache.cache.pop, file, None)
     return defined
 
 

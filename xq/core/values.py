@@ -33,6 +33,7 @@ PARAMETERS = {
     **dict.fromkeys(("ack", "release", "bury"), ("update",)),
     "dig": ("n", "update"),
 }
+SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -177,7 +178,7 @@ class Tasks(Generic[T]):
         """Sort rows as take does: lower priority first, NULL before any number, then by key."""
         try:
             rows.sort(key=self._order)
-        except TypeError:  # a column has NULLs, or values of several types
+        except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values of several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
     def held(self, task: T) -> Held:
@@ -255,8 +256,9 @@ class Tasks(Generic[T]):
         while place < len(tasks):
             new = self.new(tasks[place])
             place += 1
-            if (rows := self._shapes[new.brought].rows) is not None:
-                alike = rows(tasks, place)
+            shape = self._shapes.get(new.brought)
+            if shape is not None and shape.rows is not None:
+                alike = shape.rows(tasks, place)
                 new.rows.extend(alike)
                 place += len(alike)
             last = together[-1] if together else None
@@ -319,6 +321,8 @@ class Tasks(Generic[T]):
                 None if own or makes_key else generated.rows(values, names, keys, defaults),
                 own,
             )
+        if len(self._shapes) >= SHAPES:
+            self._shapes.clear()
         self._shapes[names] = shape
         return shape
 
@@ -578,6 +582,8 @@ def _may_be_an_integer(value: object) -> bool:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a sort key that orders values of mixed types as databases do: NULL, numbers, text, bytes."""
+    """Return a sort key that orders values of mixed types as databases do: NULL, numbers, NaN, text, bytes."""
+    if isinstance(value, decimal.Decimal) and value.is_nan():
+        return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value

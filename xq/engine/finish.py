@@ -297,7 +297,14 @@ class Finish(Generic[T]):
                     continue
                 for batch in chunks(group, BATCH):
                     moved |= self._batch(asked, state, token, batch)
-            return self.tasks.returned_all([moved[key] for key in app_keys])
+            try:
+                rows = [moved[key] for key in app_keys]
+            except KeyError as error:
+                key = shown(error.args[0])
+                raise BadValue(
+                    f"{event}_many: the database returns the key {key} as another value: {event} it alone"
+                ) from error
+            return self.tasks.returned_all(rows)
 
         return self.database.unit(move, transaction=True)
 

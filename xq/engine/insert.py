@@ -16,6 +16,8 @@ from xq.engine.steps import Steps
 T = TypeVar("T")
 
 BATCH = 200  # tasks per INSERT: preparing a longer one costs more than it saves
+# Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
+VALUES = 1_000
 TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 NONE: Final[Mapping[str, Any]] = {}
 
@@ -56,7 +58,7 @@ class Inserts(Generic[T]):
         connection = self.database.begin()
         if not apart:
             binding = self.database.binding or self.database.open()
-            brought = list(_for_statements(brought, binding.dialect.most_values))
+            brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
         if len(brought) == 1:
             if not self._unique and not self.database.store.may_fail_to_read:
                 return self._insert(transition, brought[0], seconds, connection)

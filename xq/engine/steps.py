@@ -17,6 +17,7 @@ from xq.engine.unit import Binding, Database, Step
 
 BATCH = 1_000  # tasks that one statement moves, or rows that it reads
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
+KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
 
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
@@ -62,7 +63,7 @@ class Steps:
             statement = binding.statements.insert(row, frozenset(given), names, n)
             run = binding.dialect.runner(statement, row.event, width=len(names))
             made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
-            step = self._kept(binding, name, made)
+            step = self._kept(binding, name, made, n * len(names))
         return step
 
     def plain(self, binding: Binding, statement: Statement, event: str, source: str, target: str) -> Step:
@@ -87,10 +88,13 @@ class Steps:
         return Step(statement, run, guarded, notified, source, target)
 
     @staticmethod
-    def _kept(binding: Binding, name: object, step: Step) -> Step:
-        if len(binding.steps) >= KEPT:
-            binding.steps.clear()
-        binding.steps[name] = step
+    def _kept(binding: Binding, name: object, step: Step, values: int = 0) -> Step:
+        steps = binding.steps
+        steps.size += values
+        if len(steps) >= KEPT or steps.size > KEPT_VALUES:
+            steps.clear()
+            steps.size = values
+        steps[name] = step
         return step
 
     def _in_savepoint(self, run: Run) -> Run:

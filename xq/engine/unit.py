@@ -61,7 +61,7 @@ class Binding:
     statements: Statements
     installation: Installation
     sessions: Sessions  # of this process with that database
-    steps: dict[object, Step] = field(default_factory=dict)  # compiled at first use
+    steps: StepCache = field(default_factory=lambda: StepCache())  # compiled at first use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +74,12 @@ class Step:
     event: str  # for observers; "" to notify none
     source: str  # "" if the tasks leave several states: then each row holds its own
     target: str
+
+
+class StepCache(dict[object, Step]):
+    """The compiled steps of a binding."""
+
+    size = 0  # the values that their statements put: memory grows with these
 
 
 def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
