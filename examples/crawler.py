@@ -1,8 +1,8 @@
-"""A crawler of four web sites, with eight workers, that asks no host twice at a time.
+"""Crawl four web sites with eight workers, one request at a time to each host.
 
-The sites run on this machine, each on a port of its own, and count how many requests they answer at once. A page is a
-task in a tube of the type utubettl, its host the utube. A site that is busy is asked again a little later; a link that
-leads nowhere is buried.
+The sites run on this machine, each on its own port, and count their simultaneous requests. A page is a task in a tube
+of the type utubettl, and its host is the utube. If a site is busy, the worker releases the page with a delay. If a link
+is broken, it buries the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import xq
 from xq.tubes import Task, Tube
 
 HOSTS, PAGES, WORKERS = 4, 12, 8
-LATER = 0.05  # seconds until a page is tried again, where its host does not say
+LATER = 0.05  # seconds until the next try of a page, if its host names no time
 
 web = build_opener(ProxyHandler({}))  # the sites are on this machine
 db = pw.SqliteDatabase(None, timeout=30)
@@ -44,7 +44,7 @@ class Page(pw.Model):
 
 
 def crawl(path: str) -> None:
-    """What a worker does, in a process of its own, until there is nothing left to crawl."""
+    """Crawl until no page is left. Each worker process runs this."""
     db.init(path)
     with closing(db):
         pages = xq.Tubes(db).tube["pages"]
@@ -59,7 +59,7 @@ def crawl(path: str) -> None:
                     else:
                         pages.bury(task)
                 continue
-            with db.atomic():  # what was found, and that the page is done: both or neither
+            with db.atomic():  # one transaction: the page's title, its links and its ack
                 title = re.findall("<title>(.*?)</title>", html)[0]
                 Page.update(title=title).where(Page.url == task.data).execute()
                 found(pages, [urljoin(task.data, link) for link in re.findall('href="(.*?)"', html)])
@@ -67,7 +67,7 @@ def crawl(path: str) -> None:
 
 
 def next_of(pages: Tube) -> Task | None:
-    """Take a page. As long as others have some in hand, or there are some to be tried again, there may be more."""
+    """Take a page; None if no page is left. Taken and delayed pages may still come back or have new links."""
     while (task := pages.take(0.1)) is None:
         tasks = pages.statistics()["tasks"]
         if not tasks["ready"] + tasks["taken"] + tasks["delayed"]:
@@ -76,7 +76,7 @@ def next_of(pages: Tube) -> Task | None:
 
 
 def found(pages: Tube, urls: list[str]) -> None:
-    """Put those pages that nobody has seen so far."""
+    """Put the pages that are not in the table yet."""
     for url in dict.fromkeys(urls):
         if Page.insert(url=url).on_conflict_ignore().as_rowcount().execute():
             pages.put(url, utube=urlsplit(url).netloc, ttl=3600)
@@ -86,7 +86,7 @@ def found(pages: Tube, urls: list[str]) -> None:
 
 
 class Site(ThreadingHTTPServer):
-    """Pages that link to each other and to the other sites; `most` requests were answered at once."""
+    """A site whose pages link to each other and to the other sites. `most` is its maximum of simultaneous requests."""
 
     daemon_threads = True
 
@@ -110,7 +110,7 @@ class Site(ThreadingHTTPServer):
                 self.now -= 1
 
     def links(self, page: int) -> list[str]:
-        """To the next two pages, and to the same page of the other sites; one leads nowhere."""
+        """Return the links to the next two pages and to the same page of the other sites. Page 3 has a broken link."""
         here = [f"/{n}" for n in (page + 1, page + 2) if n < PAGES]
         return [*here, *(f"{site.url}{page}" for site in self.sites), *(["/gone"] if page == 3 else [])]
 
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.strip("/")
         with self.server.answering():
-            time.sleep(0.005)  # it has to think
+            time.sleep(0.005)  # the time of an answer
             busy = self.server.asked % 10 == 0
         if busy:
             self.answer(503, "busy", {"Retry-After": "0.02"})
@@ -139,12 +139,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 @contextmanager
 def online() -> Iterator[list[Site]]:
-    """The sites, which end with the block."""
+    """Run the sites in this block."""
     with ExitStack() as stack:
         sites: list[Site] = []
         for _ in range(HOSTS):
@@ -170,10 +170,10 @@ def main() -> None:
             worker.join()
         read = Page.select().where(Page.title.is_null(False)).count()
         calls = pages.statistics()["calls"]
-        print(f"{WORKERS} workers read {read} pages of {HOSTS} hosts; {calls['release']} times a host was busy.")
+        print(f"{WORKERS} workers read {read} pages of {HOSTS} hosts; the hosts were busy {calls['release']} times.")
         print(f"Buried: {', '.join(sorted(urlsplit(task.data).path for task in pages.tasks_by_state('!')))}")
         for site in sites:
-            print(f"{urlsplit(site.url).netloc} was asked {site.asked} times, at most {site.most} at a time")
+            print(f"{urlsplit(site.url).netloc} had {site.asked} requests, at most {site.most} at a time")
 
 
 if __name__ == "__main__":

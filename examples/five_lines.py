@@ -1,4 +1,4 @@
-"""The smallest one: a table of an application, and the five lines that make it a queue and use it."""
+"""The smallest queue: a table of an application, and the five lines that make it a queue and use it."""
 
 import peewee as pw
 
@@ -21,5 +21,5 @@ pages.put({"url": "https://example.org"})
 while page := pages.take():
     print(f"Taken: {page.url}. Acked, and so deleted: {pages.ack(page).url}.")
 
-print(f"{Page.select().count()} pages are left. What happened: {pages.stats(pretty=True).transition}")
+print(f"{Page.select().count()} pages are left. Transitions: {pages.stats(pretty=True).transition}")
 db.close()

@@ -1,6 +1,7 @@
-"""Mail that is sent later, tried again after a failure, each time later, and buried after three attempts.
+"""Send mail with delays and retries.
 
-It is delivered into mailboxes in a folder (Maildir), and fails for real where a mailbox is missing.
+A failed mail is tried again, after twice as long each time. After three attempts it is buried. The program delivers
+into mailboxes in a folder (Maildir); the delivery fails if the mailbox is missing.
 """
 
 import mailbox
@@ -13,7 +14,7 @@ import peewee as pw
 import xq
 
 ATTEMPTS = 3
-BACKOFF = 0.1  # seconds after the first failure; twice as long after each further one
+BACKOFF = 0.1  # seconds after the first failure; it doubles with each further one
 
 folder = Path(tempfile.mkdtemp(prefix="xq-mail-"))
 db = pw.SqliteDatabase(str(folder / "mail.db"))
@@ -25,8 +26,8 @@ class Mail(pw.Model):
     text = pw.TextField()
     error = pw.TextField(null=True)  # of the last attempt
     status = pw.CharField(max_length=1, default="R")
-    runat = pw.DoubleField(null=True)  # until when it waits, or may be worked on
-    attempts = pw.IntegerField(default=0)  # how often it was taken
+    runat = pw.DoubleField(null=True)  # the end of its delay, or of its ttr
+    attempts = pw.IntegerField(default=0)  # the number of its takes
 
     class Meta:
         database = db
@@ -45,7 +46,7 @@ def deliver(mail: Mail) -> None:
 
 
 def attempt(mail: Mail) -> None:
-    """One attempt: afterwards the mail is gone, waits for the next one, or is buried."""
+    """Try to deliver a mail. Then ack it, release it with a delay, or bury it."""
     what = f"'{mail.text}' to {mail.recipient}, attempt {mail.attempts}:"
     try:
         deliver(mail)
@@ -57,22 +58,22 @@ def attempt(mail: Mail) -> None:
         else:
             backoff = BACKOFF * 2 ** (mail.attempts - 1)
             mails.release(mail, delay=backoff, update=update)
-            print(what, f"failed, again in {backoff:.1f} seconds")
+            print(what, f"failed, next attempt in {backoff:.1f} seconds")
     else:
         mails.ack(mail)
         print(what, "delivered")
 
 
-def work_on_what_is_ready() -> None:
+def work_on_ready_mails() -> None:
     while mail := mails.take():
         attempt(mail)
 
 
-def work_until_nothing_waits() -> None:
-    work_on_what_is_ready()
+def work_until_no_mail_waits() -> None:
+    work_on_ready_mails()
     while mails.count("W"):
         time.sleep(0.02)
-        work_on_what_is_ready()
+        work_on_ready_mails()
 
 
 mailbox.Maildir(folder / "ann")
@@ -81,20 +82,20 @@ mails.put({"recipient": "carol", "text": "You will not have one for long"})
 mails.put({"recipient": "ann", "text": "See you on Monday"}, delay=1)
 mails.put({"recipient": "ann", "text": "Welcome"})
 
-work_on_what_is_ready()
+work_on_ready_mails()
 print("bob gets a mailbox")
 mailbox.Maildir(folder / "bob")
-work_until_nothing_waits()
+work_until_no_mail_waits()
 
 for mail in mails.by_state("B"):
     print(f"Buried: {mail.recipient}, because of {mail.error}")
-print("carol gets a mailbox, and what is buried is dug up")
+print("carol gets a mailbox, and the buried mail is dug up")
 mailbox.Maildir(folder / "carol")
 mails.dig(n=None)
-work_until_nothing_waits()
+work_until_no_mail_waits()
 
 boxes = {name: len(mailbox.Maildir(folder / name)) for name in ("ann", "bob", "carol")}
 print("Delivered:", boxes)
-print("What happened:", mails.stats(pretty=True).transition)
-print("All of it is in", folder)
+print("Transitions:", mails.stats(pretty=True).transition)
+print("The mails and the database are in", folder)
 db.close()

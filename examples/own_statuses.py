@@ -1,14 +1,14 @@
-"""An application in use turns its table of orders into a queue: with the statuses that it has, and the rows.
+"""Turn an existing table of orders into a queue, with its rows and its own statuses.
 
-The statuses are integers here; words do as well: statuses={"R": "new", "T": "packing", ...}. Orders in a status that
-is not mapped are none of the queue's business: it neither takes nor counts nor changes them.
+The statuses are integers here. Words work too: statuses={"R": "new", "T": "packing", ...}. An order with a status that
+is not mapped does not belong to the queue: xq never takes, counts or changes it.
 """
 
 import peewee as pw
 
 import xq
 
-# ---- the application as it was: a table, with rows
+# ---- the existing application: a table with rows
 
 DRAFT, NEW, PACKING, SHIPPED, FAILED, CANCELLED = 1, 10, 20, 30, 90, 99
 NAMES = {1: "a draft", 10: "new", 20: "packing", 30: "shipped", 90: "failed", 99: "cancelled"}
@@ -44,21 +44,21 @@ for item, address, status in (
     Order.create(item=item, address=address, status=status)
 show("Before:")
 
-# ---- what is new
+# ---- the queue
 
 orders = xq.upgrade(
     Order,
     fields={"status": Order.status},
     features={"keep": True, "buried": True},
     statuses={"R": NEW, "T": PACKING, "D": SHIPPED, "B": FAILED},
-    methods=False,  # nothing is added to the model but `Order.xq`
+    methods=False,  # add only `Order.xq` to the model
 )
 print("\nMissing:", *orders.check(), sep="\n  ")
-orders.install()  # for a table that is there already; orders.ddl() is the same as text, for migrations
+orders.install()  # for an existing table; orders.ddl() returns the same SQL as text, for migrations
 print("Missing after install():", orders.check())
 print("Orders by state:", orders.stats(pretty=True).counts)
 
-# Whoever writes the status puts a task. This is the application, as it ever was:
+# A row with a mapped status is a task. So the code of the application stays unchanged:
 Order.create(item="vase", address="6 Main Street", status=NEW)
 
 while order := orders.take():
@@ -70,9 +70,9 @@ while order := orders.take():
 
 show("\nAfter:")
 print("\nOrders by state:", orders.stats(pretty=True).counts)
-print("What happened:", orders.stats(pretty=True).transition)
+print("Transitions:", orders.stats(pretty=True).transition)
 
-# ---- somebody found the address; and a draft is ordered by a plain UPDATE
+# ---- an operator adds the missing address, and a plain UPDATE makes the draft an order
 
 Order.update(address="3 Main Street").where(Order.item == "clock").execute()
 orders.dig(n=None)

@@ -1,7 +1,7 @@
-"""Two types of tubes of one's own: a preset of features, and a class that keeps its rows in another way.
+"""Define two types of tubes: a preset of features, and a class with a storage of its own.
 
-A preset is the short way: letters are kept when they are done, and one that nobody reads for a week is dropped. A class
-is for what features cannot say: of a stack the last task that was put is the first that is taken.
+A preset is short: done letters are kept, and a letter that stays unread for a week is dropped. A class can do more than
+features: a stack, for example, takes the newest task first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ print(f"Kept: {letters.model.select().count()}, calls: {letters.statistics()['ca
 
 
 class Stack:
-    """Tells each change, by `self.changed(row, event)`; waiting, owners and statistics are the tube's."""
+    """A storage that reports each change to `self.changed(row, event)`. The tube does waits, owners and statistics."""
 
     def __init__(self, model: Any, on_task_change: Callable[[Any, str], None]) -> None:
         self.model, self.changed = model, on_task_change
@@ -72,7 +72,7 @@ class Stack:
         return row
 
     def take(self) -> Any:
-        with db.atomic():  # the last, and not the first
+        with db.atomic():  # the newest task first
             row = self.tasks_by_state("r").order_by(self.model.id.desc()).first()
             return row and self.move(row, "t", "take")
 
@@ -109,7 +109,7 @@ while task := desk.take(0):
     desk.ack(task)
     print(f"From the desk: {task.data}")
 
-# ---- both are tubes as any other
+# ---- both work like any other tube
 
 print(f"Tubes: {', '.join(f'{name} ({tube.type})' for name, tube in queue.tube.items())}")
 for tube in list(queue.tube.values()):

@@ -1,7 +1,7 @@
-"""Requests that wait for their answers, which two other processes compute and write into the row of the question.
+"""Put questions and wait for their answers. Two worker processes write the answer into the row of the question.
 
-put(wait=) returns as soon as the task has ended, and tells whether it was processed. Answered questions stay for a
-minute (zombie), so that whoever asked can read the answer.
+put(wait=) returns when the task has ended, and says whether it was acked. Answered questions stay for a minute
+(zombie), so the caller can read the answer.
 """
 
 import multiprocessing
@@ -21,9 +21,9 @@ db = pw.SqliteDatabase(None, timeout=30)
 
 class Question(pw.Model):
     number = pw.TextField()
-    answer = pw.TextField(null=True)  # or why there is none
+    answer = pw.TextField(null=True)  # or the error
     status = pw.CharField(max_length=1, default="R")
-    runat = pw.DoubleField(null=True)  # until when an answer is kept
+    runat = pw.DoubleField(null=True)  # until when the answer stays
 
     class Meta:
         database = db
@@ -43,7 +43,7 @@ def factors(number: int) -> list[int]:
 
 
 def work(path: str) -> None:
-    """What a worker does, until it is terminated: it sleeps in take while there is nothing to do."""
+    """Answer questions until the process is terminated. Without a task, take sleeps."""
     db.init(path)
     while question := questions.take(timeout=None):
         try:
@@ -55,7 +55,7 @@ def work(path: str) -> None:
 
 
 def ask(number: str) -> str:
-    """One request, in a thread and on a connection of its own."""
+    """Return the answer to one question. Each call runs in its own thread, with its own connection."""
     with db.connection_context():
         question, processed = questions.put({"number": number}, wait=PATIENCE)
     return f"{number} = {question.answer}" if processed else f"{number} has no answer: {question.answer}"
@@ -77,9 +77,9 @@ def main() -> None:
         worker.terminate()
         worker.join()
 
-    print("Nobody waits any more:", questions.waiting())
-    print("What happened:", questions.stats(pretty=True).transition)
-    print("All of it is in", path)
+    print("Waiters left:", questions.waiting())
+    print("Transitions:", questions.stats(pretty=True).transition)
+    print("The database is", path)
     db.close()
 
 

@@ -1,6 +1,7 @@
-"""Orders worked off with Spark, some hundred at once: what came of them and that they are done is one transaction.
+"""Process orders with Spark, in batches of 400. One transaction writes the results of a batch and acks its tasks.
 
-An order whose price is no number fails alone: it is buried, with the reason, and done once it is mended.
+An order with an invalid price fails alone: it is buried with the error. The program then corrects the price and digs
+it.
 """
 
 import tempfile
@@ -32,7 +33,7 @@ db.create_tables([Order])
 
 
 def work(taken: DataFrame) -> DataFrame:
-    """The key, what is to be written, and what is wrong, of each task; null where nothing is."""
+    """Return the key, the field to update and the error of each task; the error is null if the price is a number."""
     price = F.try_to_number("price", F.lit("9999.99"))
     error = F.when(price.isNull(), F.concat(F.lit("no price: "), "price"))
     return taken.select("id", (price * 1.19).cast("double").alias("total"), error.alias("xq_error"))
@@ -44,12 +45,12 @@ orders.put({"customer": "customer 1000", "price": "a lot"})
 spark = xq.spark.session(driver_memory="1g")
 spark.sparkContext.setLogLevel("ERROR")
 
-print("Worked off:", dict(xq.spark.consume(spark, orders, work, batch=400)))
+print("Processed:", dict(xq.spark.consume(spark, orders, work, batch=400)))
 for order in orders.by_state("B"):
     print(f"Buried: {order.customer}, {order.error}")
     Order.update(price="1000.00").where(Order.id == order.id).execute()
     orders.dig(order)
-print("And again:", dict(xq.spark.consume(spark, orders, work)))
+print("After the correction:", dict(xq.spark.consume(spark, orders, work)))
 
 totals = spark.read.format("xq").options(**xq.spark.options(orders)).load()
 for state, n, total in totals.groupBy("state").agg(F.count("*"), F.sum("total")).collect():

@@ -1,6 +1,6 @@
-"""A small run of three tubes, one of which fails and one of which is slow, and what the report of it says.
+"""Run three tubes, one with failures and one with slow tasks, and make a report of them.
 
-The page is left for you to look at; the tables beside it are Parquet.
+The page of the report stays for you to open. The tables beside it are Parquet.
 """
 
 import tempfile
@@ -44,11 +44,11 @@ spark.sparkContext.setLogLevel("ERROR")
 report = xq.spark.report(spark, jobs, until=ended, out=folder / "report")
 
 for share in report.tables["shares"].orderBy("tube").collect():
-    print(f"{share.tube}: {share.done:.0%} of what ended was done, {share.buried:.0%} buried")
+    print(f"{share.tube}: {share.done:.0%} of the ended tasks were done, {share.buried:.0%} buried")
 slowest = max(report.tables["states"].where("state = 'Taken'").collect(), key=lambda row: row.p50)
 print(f"Tasks of {slowest.tube} take longest: half of them at least {slowest.p50:.3f} seconds")
 (waiting,) = report.tables["backlog"].groupBy("queue").agg({"arrived": "sum", "departed": "sum"}).collect()
-print(f"Waiting in the end: {waiting['sum(arrived)'] - waiting['sum(departed)']}")
-print(f"All of it, with plots: {report.html}")
+print(f"Waiting at the end: {waiting['sum(arrived)'] - waiting['sum(departed)']}")
+print(f"The report, with plots: {report.html}")
 spark.stop()
 db.close()

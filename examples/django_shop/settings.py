@@ -1,4 +1,4 @@
-"""Settings of the shop. Two environment variables: SHOP_DATA, a folder for all it writes, and DATABASE_URL."""
+"""Settings of the shop. Environment variables: SHOP_DATA, the folder for its files, and DATABASE_URL."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("SHOP_DATA", HERE / "data"))
 
 ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "postgresql": "postgresql", "mariadb": "mysql"}
-# A transaction that reads first and writes then must be a writer from the beginning: SQLite refuses to make it one when
-# another has written meanwhile. And it waits for other writers.
+# A transaction that reads and then writes must begin as a writer: otherwise SQLite refuses its write if another
+# connection has written meanwhile. It waits for other writers.
 OPTIONS = {"sqlite": {"transaction_mode": "IMMEDIATE", "timeout": 20}}
 
 
 def database(url: str) -> dict[str, Any]:
-    """An entry of DATABASES: of sqlite:///shop.db, postgres://me:secret@localhost/shop or mariadb://..."""
+    """Return an entry of DATABASES for sqlite:///shop.db, postgres://me:secret@localhost/shop or mariadb://..."""
     parts = urlsplit(url)
     if parts.scheme == "mariadb":
         import pymysql  # a driver in pure Python, in place of mysqlclient
@@ -34,7 +34,7 @@ def database(url: str) -> dict[str, Any]:
 
 DATABASES = {"default": database(os.environ.get("DATABASE_URL", f"sqlite:///{DATA / 'shop.sqlite3'}"))}
 
-# An order is mailed by a queue of its own; what else is to be done is a task of django.tasks, on another one.
+# The queue on Order mails the orders. Invoices are tasks of django.tasks, on a queue of their own.
 TASKS = {"default": {"BACKEND": "xq.adapters.django.tasks.XQBackend"}}
 
 INSTALLED_APPS = [
@@ -79,5 +79,5 @@ EMAIL_FILE_PATH = DATA / "mails"
 INVOICES = DATA / "invoices"
 
 DEBUG = True
-SECRET_KEY = "of a shop that only this machine sees"
+SECRET_KEY = "of a shop that only this machine can reach"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]

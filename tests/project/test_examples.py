@@ -20,11 +20,11 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# example -> parts of what it prints, in this order, whatever stands between them
-TOLD: Mapping[str, tuple[str, ...]] = {
+# example -> parts of its output, in this order; other output may be between them
+PRINTED: Mapping[str, tuple[str, ...]] = {
     "five_lines": (
         "Taken: https://example.org. Acked, and so deleted: https://example.org.",
-        "0 pages are left. What happened: {'X-Ready': 1, 'Ready-Taken': 1, 'Taken-X': 1}",
+        "0 pages are left. Transitions: {'X-Ready': 1, 'Ready-Taken': 1, 'Taken-X': 1}",
     ),
     "own_statuses": (
         "Before:\n  1 teapot: shipped\n  2 lamp: new\n  3 clock: new\n  4 mirror: cancelled\n  5 chair: a draft\n",
@@ -34,13 +34,13 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "After:\n  1 teapot: shipped\n  2 lamp: shipped\n  3 clock: failed\n  4 mirror: cancelled\n  5 chair: a draft\n"
         "  6 vase: shipped\n",
         "Orders by state: {'Ready': 0, 'Taken': 0, 'Buried': 1, 'Done': 3}",
-        "What happened: {'X-Ready': 1, 'Ready-Taken': 3, 'Taken-Buried': 1, 'Taken-Done': 2}",
+        "Transitions: {'X-Ready': 1, 'Ready-Taken': 3, 'Taken-Buried': 1, 'Taken-Done': 2}",
         "In the end:\n  1 teapot: shipped\n  2 lamp: shipped\n  3 clock: shipped\n  4 mirror: cancelled\n"
         "  5 chair: shipped\n  6 vase: shipped\n",
         "Tables after uninstall(): ['order']",
     ),
     "mail": (
-        "bob, attempt 1: failed, again in 0.1 seconds",
+        "bob, attempt 1: failed, next attempt in 0.1 seconds",
         "bob gets a mailbox",
         "carol, attempt 3: failed, buried",
         "Buried: carol, because of NoSuchMailboxError",
@@ -50,7 +50,7 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     "put_and_wait": (
         "391 = 17 x 23\n65537 = 65537\n1001 = 7 x 11 x 13\n",
         "many has no answer: invalid literal for int() with base 10: 'many'\n600851475143 = 71 x 839 x 1471 x 6857\n",
-        "Nobody waits any more: []",
+        "Waiters left: []",
         "'X-Ready': 5",
         "'Taken-Zombie': 4",
     ),
@@ -60,24 +60,25 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "Tubes: desk (stack), letters (letters)\nTubes in the end: []\n",
     ),
     "spark_consume": (
-        "Worked off: {'ack': 999, 'bury': 1}\nBuried: customer 1000, no price: a lot\nAnd again: {'ack': 1}\n",
+        "Processed: {'ack': 999, 'bury': 1}\nBuried: customer 1000, no price: a lot\n",
+        "After the correction: {'ack': 1}\n",
         "Done: 1000 orders, 596189.40 in all\n",
     ),
     "spark_report": (
-        "mail: 86% of what ended was done, 14% buried\nthumbnail: 100% of what ended was done, 0% buried\n",
-        "video: 100% of what ended was done, 0% buried\nTasks of video take longest: half of them at least ",
-        "Waiting in the end: 5\nAll of it, with plots: ",
+        "mail: 86% of the ended tasks were done, 14% buried\nthumbnail: 100% of the ended tasks were done, 0% buried\n",
+        "video: 100% of the ended tasks were done, 0% buried\nTasks of video take longest: half of them at least ",
+        "Waiting at the end: 5\nThe report, with plots: ",
         "/report/index.html\n",
     ),
     "crawler": (
-        "8 workers read 48 pages of 4 hosts; ",
-        " times a host was busy.\nBuried: /gone, /gone, /gone, /gone\n",
-        *[" times, at most 1 at a time\n"] * 4,
+        "8 workers read 48 pages of 4 hosts; the hosts were busy ",
+        " times.\nBuried: /gone, /gone, /gone, /gone\n",
+        *[" requests, at most 1 at a time\n"] * 4,
     ),
     "demo": (
         "Put examples/demo.py before all others, with wait=. The answer after ",
         " lines, ",
-        " had endless.py in hand, and was killed with kill -9.",
+        " had taken endless.py, and was killed with kill -9.",
         "endless.py was Ready again ",
         "4 workers",
         "by GROUP BY",
@@ -87,16 +88,16 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         *("put ", "take ", "died ", "take ", "ack "),
         "The slowest to parse",
         "The largest",
-        "holds one worker was killed, the others ended well",
-        "holds the answer to put(wait=) is what a worker wrote",
-        "holds what the killed worker had was Ready again, and another did it",
+        "holds one worker was killed, and the others exited with 0",
+        "holds put(wait=) returned what a worker wrote",
+        "holds the killed worker's file was Ready again, and another worker acked it",
         "holds the broken files are Buried",
         "holds the statistics equal a GROUP BY",
-        "holds the history tells of every transition that was counted",
+        "holds the history has every transition that was counted",
         "holds every file was taken once, and again 1 that came back\n",
         "holds every Done file was acked exactly once",
-        "The Buried ones are dug up and tried again",
-        "holds the repaired file is Done, and it alone",
+        "The Buried files are dug up and tried again",
+        "holds of the dug files only the repaired one is Done",
         "and again 1 that came back and ",
         " dug up\n",
         "the same 8 checks hold again",
@@ -104,8 +105,8 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-# What stands anywhere: on a machine that stands still for a moment the last retry is after what is sent later.
-TOLD_ANYWHERE: Mapping[str, tuple[str, ...]] = {
+# Parts at any place: on a machine that pauses for a moment, the last retry is after the delayed mail.
+PRINTED_ANYWHERE: Mapping[str, tuple[str, ...]] = {
     "mail": ("'See you on Monday' to ann, attempt 1: delivered",),
 }
 
@@ -128,33 +129,33 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def check_told(name: str, out: str) -> None:
+def check_printed(name: str, out: str) -> None:
     place = 0
-    for part in TOLD[name]:
-        assert part in out[place:], f"{part!r} is not told, or not in its place:\n{out}"
+    for part in PRINTED[name]:
+        assert part in out[place:], f"{part!r} is not printed, or not in its place:\n{out}"
         place = out.index(part, place) + len(part)
-    for part in TOLD_ANYWHERE.get(name, ()):
+    for part in PRINTED_ANYWHERE.get(name, ()):
         assert part in out
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TOLD)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in set(TOLD) - {"demo"} if not name.startswith("spark_")))
-def test_an_example_runs_and_tells_what_it_shows(name, tmp_path):
+@pytest.mark.parametrize("name", sorted(name for name in set(PRINTED) - {"demo"} if not name.startswith("spark_")))
+def test_an_example_runs_and_prints_its_output(name, tmp_path):
     code, out, err = end(start(name, tmp_path))
     assert (code, err) == (0, "")
-    check_told(name, out)
+    check_printed(name, out)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TOLD if name.startswith("spark_")))
-def test_an_example_of_spark_runs_and_tells_what_it_shows(name, tmp_path):
+@pytest.mark.parametrize("name", sorted(name for name in PRINTED if name.startswith("spark_")))
+def test_an_example_of_spark_runs_and_prints_its_output(name, tmp_path):
     code, out, err = end(start(name, tmp_path))
     if re.search("xq.spark needs|Spark needs Java", err):
         pytest.skip(err.splitlines()[-1])
     assert code == 0, err  # Spark itself warns of this and that
-    check_told(name, out)
+    check_printed(name, out)
 
 
 # the demo
@@ -171,13 +172,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, str]:
 def test_the_demo_runs_and_finds_that_all_holds(finished):
     code, out, err = finished
     assert (code, err) == (0, "")
-    check_told("demo", out)
+    check_printed("demo", out)
     assert "FAILS" not in out
     assert "Left out 0" not in out
     assert [line for line in out.splitlines() if line.endswith(" ")] == []
 
 
-def test_the_demo_leaves_a_database_that_anybody_can_read(finished):
+def test_the_demo_leaves_a_database_that_sqlite3_can_read(finished):
     _, out, _ = finished
     (command,) = re.findall(r"^ *sqlite3 (.*)$", out, re.MULTILINE)
     (file,) = shlex.split(command)
@@ -314,9 +315,9 @@ def test_the_demo_kills_a_worker_and_sees_its_file_done_by_another(demo, tmp_pat
 
 def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, capsys):
     before = {"one": True, "two": True, "three": True, "four": False}
-    assert not demo.tell({"one": True, "two": False, "three": True, "four": True, "five": True}, before)
-    told = ["  FAILS two", "  holds four", "  holds five", "  the same 2 checks hold again"]
-    assert capsys.readouterr().out.split("\n") == [*told, "", ""]
+    assert not demo.show_checks({"one": True, "two": False, "three": True, "four": True, "five": True}, before)
+    printed = ["  FAILS two", "  holds four", "  holds five", "  the same 2 checks hold again"]
+    assert capsys.readouterr().out.split("\n") == [*printed, "", ""]
 
 
 @pytest.mark.parametrize(
@@ -326,8 +327,8 @@ def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, ca
         ("DELETE FROM receipt WHERE id = 1", "acked exactly once"),
         ("UPDATE receipt SET module_id = (SELECT id FROM module WHERE status = 'B')", "acked exactly once"),
         ("UPDATE module SET status = 'D' WHERE status = 'B'", "acked exactly once"),
-        ("DELETE FROM module_xq_history WHERE id = 1", "the history tells"),
-        ("UPDATE module_xq_history SET target = 'B' WHERE target = 'D'", "the history tells"),
+        ("DELETE FROM module_xq_history WHERE id = 1", "the history has every"),
+        ("UPDATE module_xq_history SET target = 'B' WHERE target = 'D'", "the history has every"),
         ("UPDATE module SET attempts = 2 WHERE id = 1", "taken once"),
         ("UPDATE module SET attempts = 2 * (id = 1) + (id > 2)", "taken once"),
         ("UPDATE module SET status = 'T' WHERE id = 1", "Done or Buried"),
@@ -338,7 +339,7 @@ def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, ca
             "SELECT path, name, package, size, status, priority, attempts FROM module LIMIT 1",
             "put once",
         ),
-        ("UPDATE module SET error = NULL", "says why"),
+        ("UPDATE module SET error = NULL", "has its error"),
         ("UPDATE module_xq_count SET n = n + 1 WHERE tube = '' AND target = 'D'", "the statistics equal a GROUP BY"),
         ("UPDATE module_xq_count SET n = n + 1 WHERE tube = 'a' AND target = 'D'", "by package"),
         ("DROP TRIGGER module_xq_delete; DELETE FROM module WHERE id = 1", "nothing uncounted"),

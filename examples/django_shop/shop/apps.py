@@ -5,4 +5,4 @@ class ShopConfig(AppConfig):
     name = "shop"
 
     def ready(self) -> None:
-        from . import work  # noqa: F401  # what workers do must be known in each process
+        from . import work  # noqa: F401  # each process must register the workers' functions

@@ -1,4 +1,4 @@
-"""What the shop sells, to whom, and the orders: a table of the shop's own that is a queue as well."""
+"""The products, the customers, and the orders: an ordinary table that is also a queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Customer(models.Model):
     statuses={"R": "new", "W": "later", "T": "packing", "D": "mailed", "B": "failed"},
 )
 class Order(models.Model):
-    """An order. Its status is the queue's word for it, or "cancelled", which is none of the queue's business."""
+    """An order. Its status belongs to the queue, except "cancelled", which the queue ignores."""
 
     customer = models.ForeignKey(Customer, models.CASCADE)
     product = models.ForeignKey(Product, models.PROTECT)
@@ -53,7 +53,7 @@ class Order(models.Model):
         return f"order {self.pk}"
 
     def reason(self) -> str:
-        """What went wrong; the traceback that follows it is not for customers."""
+        """Return the first line of the error, without the traceback."""
         return (self.error or "").partition("\n")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""The shop's one page, and what it asks for."""
+"""The page of the shop, and its requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shop(request: HttpRequest) -> HttpResponse:
     form = OrderForm(request.POST or None)
     if form.is_valid():
         wanted = form.cleaned_data
-        with transaction.atomic():  # the order, its mail and its invoice: all of it or nothing
+        with transaction.atomic():  # the order, its mail and its invoice: all or none
             customer, _ = Customer.objects.get_or_create(email=wanted["email"], defaults={"name": wanted["name"]})
             order = Order.xq.put({"customer": customer, "product": wanted["product"], "pieces": wanted["pieces"]})
             write_invoice.enqueue(order.pk)
@@ -35,7 +35,7 @@ def shop(request: HttpRequest) -> HttpResponse:
 
 
 def orders(request: HttpRequest) -> HttpResponse:
-    """The last orders and how many there are of each status, for the page to show as they change."""
+    """Return the last orders and their number by status. The page reads them twice a second."""
     last = Order.objects.select_related("customer", "product").order_by("-pk")[:20]
     shown = [
         {
@@ -53,7 +53,7 @@ def orders(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def cancel(request: HttpRequest, number: int) -> HttpResponse:
-    """Cancel an order that nobody packs yet. It leaves the queue by a plain update: the status is the shop's word."""
+    """Cancel an order that is not being packed. The plain update takes it out of the queue."""
     changed = Order.objects.filter(pk=number, status__in=["new", "later", "failed"]).update(status="cancelled")
     return JsonResponse({"cancelled": bool(changed)})
 

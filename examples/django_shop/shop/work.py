@@ -1,4 +1,4 @@
-"""What is done for each order: a mail, by the queue that the orders are; an invoice, by a task of django.tasks."""
+"""The work for each order: the queue on Order mails it, and a task of django.tasks writes its invoice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .models import Order
 
 
 class UndeliverableError(Exception):
-    """There is no such mailbox."""
+    """The mailbox does not exist."""
 
 
 @Order.xq.worker(max_attempts=2)
 def mail(order: Order) -> None:
-    """Mail an order. `manage.py xq_worker shop.Order` does it, for each order as it comes."""
+    """Mail an order. `manage.py xq_worker shop.Order` calls this for each order."""
     _wait_for_the_post()
     if order.customer.email.endswith("@nowhere.example"):
         raise UndeliverableError(f"no mailbox {order.customer.email}")
@@ -30,15 +30,15 @@ def mail(order: Order) -> None:
 
 @task()
 def invoice(number: int) -> None:
-    """Write the invoice of an order. `manage.py xq_worker` does it."""
+    """Write the invoice of an order. `manage.py xq_worker` calls this."""
     order = Order.objects.get(pk=number)
     settings.INVOICES.mkdir(parents=True, exist_ok=True)
     Path(settings.INVOICES, f"{number}.html").write_text(render_to_string("shop/invoice.html", {"order": order}))
-    Order.objects.filter(pk=number).update(invoiced=True)  # the rows are the shop's: its own fields, at any time
+    Order.objects.filter(pk=number).update(invoiced=True)  # the application may write its own fields at any time
 
 
 def _wait_for_the_post() -> None:
-    """SHOP_POST=file: the post office is open while there is such a file. Without the variable, always."""
+    """Wait until the file SHOP_POST exists, if that variable is set."""
     office = os.environ.get("SHOP_POST")
     while office and not Path(office).exists():
         time.sleep(0.05)

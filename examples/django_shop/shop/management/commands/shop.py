@@ -1,4 +1,4 @@
-"""manage.py shop: the whole shop, in a web server and two workers."""
+"""manage.py shop: run the shop, as a web server and two workers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from django.core.wsgi import get_wsgi_application
 
 from ...models import Product
 
-WORKERS = {"mails": ["shop.Order"], "invoices": []}  # what each does, and the arguments of its xq_worker
+WORKERS = {"mails": ["shop.Order"], "invoices": []}  # what each worker makes, and the arguments of its xq_worker
 PRODUCTS = {"Teapot": 3450, "Lamp": 5900, "Clock": 12900, "Mirror": 7900}  # cents
 
 
 class Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """The page asks twice a second."""
+        """Log nothing: the page sends two requests a second."""
 
 
 class Command(BaseCommand):
     help = "Runs the shop: makes its tables and some products, then a web server and workers, until Ctrl-C."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--port", type=int, default=8000, help="0: any that is free (default: 8000)")
+        parser.add_argument("--port", type=int, default=8000, help="0: any free port (default: 8000)")
 
     def handle(self, *args: Any, port: int, **options: Any) -> None:
         settings.DATA.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             User.objects.create_superuser("admin", password="admin")
 
     def _work_until_stopped(self) -> None:
-        """Have each worker run, again when it died, until a signal says that it is enough."""
+        """Run the workers, and restart one that died, until SIGINT or SIGTERM."""
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -68,10 +68,10 @@ class Command(BaseCommand):
             for name, arguments in WORKERS.items():
                 if name not in running or running[name].poll() is not None:
                     command = [sys.executable, sys.argv[0], "xq_worker", *arguments, "--no-reload"]
-                    running[name] = subprocess.Popen(command, start_new_session=True)  # Ctrl-C is not for them
+                    running[name] = subprocess.Popen(command, start_new_session=True)  # Ctrl-C does not reach them
                     self._say(f"Worker for {name}: process {running[name].pid}")
             stopped.wait(0.2)
         for worker in running.values():
-            worker.terminate()  # what is in hand is finished
+            worker.terminate()  # it finishes its task
         for worker in running.values():
             worker.wait()

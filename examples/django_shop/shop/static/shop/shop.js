@@ -31,11 +31,11 @@ function row(order) {
 }
 
 async function show() {
-  const told = await (await fetch(list.dataset.orders)).json();
-  const text = JSON.stringify(told);
+  const shown = await (await fetch(list.dataset.orders)).json();
+  const text = JSON.stringify(shown);
   if (text !== show.last) {
-    list.replaceChildren(...told.orders.map(row));
-    counts.replaceChildren(...Object.entries(told.counts).map(([status, n]) => {
+    list.replaceChildren(...shown.orders.map(row));
+    counts.replaceChildren(...Object.entries(shown.counts).map(([status, n]) => {
       const made = element("li", "");
       made.append(element("b", n), element("span", status, `status ${status}`));
       return made;
