@@ -9,7 +9,7 @@ from itertools import permutations
 from xq.core import values
 from xq.engine import insert, steps
 
-FIELDS = ["name", "size", "tube", "utube", "priority"]
+VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}
 
 
 def generated() -> int:
@@ -21,11 +21,11 @@ def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make,
     monkeypatch.setattr(values, "SHAPES", 10)
     monkeypatch.setattr(steps, "KEPT", 20)
     Task = make(roles=("priority",))
-    orders = list(permutations(FIELDS, 3))
+    orders = list(permutations(VALUES, 3))
 
     def put(n: int) -> None:
         for order in orders:
-            Task.xq.put_many([{name: None if name != "priority" else 1 for name in order}] * n)
+            Task.xq.put_many([{name: VALUES[name] for name in order}] * n)
 
     put(2)
     before = generated()
