@@ -554,26 +554,34 @@ def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):
         assert next(other) == {"R": 2, "T": 0, "D": 1}
 
 
-def test_a_second_signal_releases_what_is_in_hand(make_shared):
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_second_signal_releases_a_task_and_no_other_worker_begins_it(make_shared, workers):
     Task = make_shared({"keep": True}, roles=("runat",))
     Task.put(task())
 
     def child() -> Any:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+        started, released = [], threading.Event()
 
-        @Task.xq.worker
+        @Task.xq.worker(workers=workers)
         def work(found: Any) -> None:
+            started.append(found.id)
             deadline = time.monotonic() + PATIENCE
-            while time.monotonic() < deadline:  # one that comes while another is handled is not told apart from it
+            # A signal that arrives while another is handled cannot be distinguished from it.
+            while not released.is_set() and time.monotonic() < deadline:
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(0.05)
 
         with pytest.raises(SystemExit):
             Task.xq.run()
-        yield Task.xq.stats().counts
+        released.set()
+        deadline = time.monotonic() + PATIENCE
+        while any("_loop" in thread.name for thread in threading.enumerate()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield len(started), Task.xq.stats().counts
 
     with another_process(make_shared.db, child) as other:
-        assert next(other) == {"R": 1, "T": 0, "D": 0}
+        assert next(other) == (1, {"R": 1, "T": 0, "D": 0})
 
 
 def test_run_needs_a_worker(make):

@@ -312,7 +312,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/worker.py",
         "            if self._stop.is_set():\n                self._release()",
         "            if self._stop.is_set() and not self._in_hand:\n                self._release()",
-        (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_what_is_in_hand",),
+        (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",),
     ),
     # SQL of every database
     Mutant(

@@ -117,7 +117,10 @@ class Workers(Generic[T]):
     def _release(self) -> None:
         for task in list(self._in_hand.values()):
             self._log.warning("released task %s, which was being worked on", self._key(task))
-            self._finish(partial(self._move, "release", task), partial(self._leave, task))
+            self._give_back(task)
+
+    def _give_back(self, task: Held) -> None:
+        self._finish(partial(self._move, "release", task), partial(self._leave, task))
 
     def _loop(self, take: Callable[[float], T | None]) -> None:
         try:
@@ -128,7 +131,9 @@ class Workers(Generic[T]):
                 except Exception as error:
                     self._wait_for_the_database(error)
                     continue
-                if task is not None:
+                if task is not None and self._stop.is_set():  # it waited for a task when the signal came
+                    self._give_back(self._moves().tasks.held(task))
+                elif task is not None:
                     self._do(task)
                 elif self._until_empty:
                     break
