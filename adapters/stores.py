@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from weakref import ref
@@ -46,6 +46,9 @@ class ClassifiesErrors(ABC):
     def of_the_driver(self, error: BaseException) -> BaseException:
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
         return error
+
+    def bookkeeping(self) -> AbstractContextManager[object]:
+        return nullcontext()  # for those that record no statements
 
     def classify(self, error: BaseException) -> ErrorKind:
         if not isinstance(error, self.database_error):

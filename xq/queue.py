@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import partial
@@ -44,6 +45,7 @@ class _Missing:
 
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
+RECONFIGURING = 0.01  # seconds between two tries of a put while another thread reconfigures the queue
 # What operators and migrations call, which the completion of `Page.xq.` leaves to the documents.
 OPERATORS = frozenset(
     {"check", "ddl", "install", "machine", "plan", "reconfigure", "recount", "reset", "sweep", "uninstall"}
@@ -251,8 +253,11 @@ class Queue(Generic[T]):
             try:
                 return puts.put(tasks, options)
             except NotInstalled:
-                if puts is self._inserts:
-                    raise  # else another thread has reconfigured the queue meanwhile
+                # Another thread may have reconfigured the queue, or is doing so: it may wait for a transaction of this one.
+                is_changing = puts.database.gives_way and not self._store.in_transaction()
+                if puts is self._inserts and not is_changing:
+                    raise
+                time.sleep(RECONFIGURING)
 
     # consumers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 from weakref import ref
 
@@ -248,9 +248,6 @@ class PeeweeConnections(OrmConnections):
             self._connection()
             return _Transaction(database, self.driver)
         return _Savepoint(database, self.driver)
-
-    def bookkeeping(self) -> AbstractContextManager[object]:
-        return nullcontext()  # Peewee records no statements
 
     def undo_interrupted(self) -> None:
         database = self._known_database
