@@ -253,7 +253,7 @@ class Queue(Generic[T]):
             try:
                 return puts.put(tasks, options)
             except NotInstalled:
-                # Another thread may have reconfigured the queue, or is doing so: it may wait for a transaction of this one.
+                # Another thread has reconfigured the queue, or is doing so. It may wait for a transaction of this one.
                 is_changing = puts.database.gives_way and not self._store.in_transaction()
                 if puts is self._inserts and not is_changing:
                     raise
