@@ -89,7 +89,7 @@ class ServerGroups(Groups):
         return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"
 
     @property
-    def nobody(self) -> str:
+    def no_first_task(self) -> str:
         """Return the assignments after SET that clear the first task of a head."""
         return ", ".join(f"{column} = NULL" for column in self.columns)
 

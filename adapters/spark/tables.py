@@ -214,7 +214,8 @@ TABLES: Mapping[str, ReportTable] = {
     "throughput": ReportTable(
         throughput,
         "Tasks put, taken and ended in each second, minute, hour or day, by tube. Done: acked. Buried: put aside after "
-        "a failure. Expired: its ttl or lifetime passed. Killed: deleted otherwise. A finished task ends no more.",
+        "a failure. Expired: its ttl or lifetime passed. Killed: deleted otherwise. A task that "
+        "has ended is not counted again when its row is deleted.",
     ),
     "states": ReportTable(
         states,

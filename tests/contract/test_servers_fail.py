@@ -93,8 +93,11 @@ def works(Task: Any, log: Log, end: Path) -> Callable[[], Generator[Any, Any, No
                 step()
             except pw.PeeweeException as error:
                 log.tell("failed", str(error))
-                time.sleep(0.01)  # as anybody would rest
-            except (xq.NotOwner, xq.WrongState) as error:  # given back while nobody could say so
+                time.sleep(0.01)  # an application would pause as well
+            except (
+                xq.NotOwner,
+                xq.WrongState,
+            ) as error:  # the server came back, and the task had been released meanwhile
                 log.tell("refused", type(error).__name__)
             except Exception:
                 log.tell("wrong", traceback.format_exc())

@@ -212,7 +212,7 @@ def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refus
     assert extract.checkpoint(checkpoint) >= checkpoint
     begin_anew(Task)
     Task.xq.put_many(tasks(9))
-    if not extract.witness:  # PostgreSQL: what is new comes after the checkpoint, and nothing is passed by
+    if not extract.witness:  # PostgreSQL: the new rows come after the checkpoint, and none is left out
         assert len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 9
         return
     for limit in (None, 1):

@@ -380,7 +380,7 @@ Task = Maker(db, None)({"buried": True, "delayed": True}, roles=("runat",))
 Task.take()
 Task.put({}, delay=3600)
 (thread,) = threads().values()
-# It has seen what was written, and set its timer: from here on it waits for that alone.
+# The thread has seen the put and armed its timer: nothing else will wake it.
 eventually(lambda: thread._armed < float("inf") and thread._recheck == FALLBACK)
 print("there", flush=True)
 signal.pause()

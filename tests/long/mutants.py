@@ -433,8 +433,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
         "adapters/databases/postgres/triggers.py",
-        '("insert", "delete", "truncate")',
-        '("insert", "delete")',
+        '(("delete", "changed"), ("truncate", f"{self.known[\'table\']} AS changed"))',
+        '(("delete", "changed"),)',
         (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(

@@ -64,7 +64,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.nobody}")
+        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
 
     def on_change(self, change: GroupChange) -> list[tuple[str, str]]:
         """Return (condition, SQL) of what a trigger does for a row."""
@@ -86,8 +86,8 @@ class MariadbGroups(ServerGroups):
         found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
         if none := set(utubes) - {row[0] for row in found}:
             unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
-            nobody = self.of.on_conflict("utube", self.nobody)
-            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{nobody}")
+            unless_there = self.of.on_conflict("utube", self.no_first_task)
+            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{unless_there}")
         if found:
             values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
             each = ", ".join(

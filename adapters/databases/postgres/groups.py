@@ -35,7 +35,7 @@ class PostgresGroups(ServerGroups):
 
     @property
     def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
+        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
 
     @property
     def columns_of_change(self) -> str:

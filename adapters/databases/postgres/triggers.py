@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
 
 TRIGGERS = Path(__file__).parent / "triggers.sql"
-STATEMENTS = ("insert", "delete", "truncate")  # of which all rows are counted at once
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
@@ -69,7 +68,12 @@ class Triggers:
 
     def all(self) -> list[Object]:
         new, old = self._of_version("changed", "new", "is"), self._of_version("changed", "old", "was")
-        found = [self._object(event, self._created(event, event, new | old)) for event in STATEMENTS]
+        found = [self._object("insert", self._created("insert", "insert", new | old))]
+        for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
+            gone = new | old | {"rows": rows}
+            if self.of.groups:
+                gone["groups_left"] = self._text(f"groups_left_by_{event}", self.known | old)
+            found.append(self._object(event, self._created(event, event, gone, body="delete_body")))
         found.append(self._object("update", self._update()))
         if self.of.groups:
             both = self._of_version("was", "old", "was") | self._of_version("became", "new", "is")
@@ -91,12 +95,12 @@ class Triggers:
         ways = {way: self._created(f"update_{way}", "update", values) for way in ("by_statement", "by_row")}
         return self._text("create_update", {"is_partitioned": self.made_for.is_partitioned, **ways})
 
-    def _created(self, text: str, suffix: str, values: Mapping[str, str]) -> str:
-        """Return the SQL that creates a trigger and its function."""
+    def _created(self, text: str, suffix: str, values: Mapping[str, str], body: str = "") -> str:
+        """Return the SQL that creates a trigger and its function, whose text is `body` if it is not its own."""
         of = self.made_for
         function, name = f"{of.object(of.name(suffix))}()", of.quote(of.name(suffix))
-        body = f"#variable_conflict use_variable\n{self._text(f'{text}_body', {**self.known, **values})}"
-        made = self._text("create_function", {"function": function, "body": dollars(body)})
+        lines = f"#variable_conflict use_variable\n{self._text(body or f'{text}_body', {**self.known, **values})}"
+        made = self._text("create_function", {"function": function, "body": dollars(lines)})
         mine = {"name": name, "table": of.table_in_schema, "function": function}
         trigger = self._text(text, {**values, **mine})
         creating = {"create_function": of.literal(made), "here": of.literal(self.here), "create_trigger": trigger}
@@ -124,7 +128,7 @@ class Triggers:
                 "heads": utubes.heads,
                 "head": utubes.name,
                 "dirty_groups": utubes.dirty_groups,
-                "no_first_task": utubes.nobody,
+                "no_first_task": utubes.no_first_task,
                 "dirties": utubes.dirties("taken"),
                 "group_columns": utubes.columns_of_change,
             }

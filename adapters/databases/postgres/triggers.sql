@@ -75,55 +75,11 @@ END
 CREATE TRIGGER {name} AFTER DELETE ON {table} REFERENCING OLD TABLE AS changed FOR EACH STATEMENT
     EXECUTE FUNCTION {function}
 
---: delete_body
---? history
-DECLARE
-    event_name text := {event};
-    at_us bigint := {at};
---? end
-BEGIN
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT '', {old}, 'X', COUNT(*) FROM changed WHERE {was} GROUP BY 1, 2, 3;
---? tubes
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM changed WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
---? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-            CASE WHEN {was_taken} THEN {old_owner} END
-        FROM changed WHERE {was};
---? owners
-    DELETE FROM {owner} AS o USING (SELECT * FROM changed) AS changed WHERE {its_owner} AND {was_taken};
---? end
-    IF (EXISTS (SELECT 1 FROM {wait})) THEN
-        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM changed
-            WHERE {its_wait} AND w.event IS NULL AND {was_pending};
-        IF FOUND THEN {notify} END IF;
-    END IF;
---? room
-    -- A put that waits has room, or a take that waits finds a task that this one blocked.
-    IF (EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits)
-        AND EXISTS (SELECT 1 FROM changed WHERE {was_in_the_way})
-    ) THEN
-        {notify}
-    END IF;
---? groups
-    WITH xq_c AS MATERIALIZED (
-        SELECT utube, SUM(taken) AS taken FROM (
-            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
-            FROM changed WHERE {was_in_group}
-        ) AS xq_e GROUP BY 1
-    ),
-    {write_groups}
---? end
-    RETURN NULL;
-END
-
 --: truncate
 CREATE TRIGGER {name} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}
 
---: truncate_body
--- As after a delete of all rows, which are still there.
+--: delete_body
+-- Of a delete and of a truncate: {rows} are the rows that are gone, or those that will be.
 --? history
 DECLARE
     event_name text := {event};
@@ -131,36 +87,48 @@ DECLARE
 --? end
 BEGIN
     INSERT INTO {count} (tube, source, target, n)
-        SELECT '', {old}, 'X', COUNT(*) FROM {table} AS changed WHERE {was} GROUP BY 1, 2, 3;
+        SELECT '', {old}, 'X', COUNT(*) FROM {rows} WHERE {was} GROUP BY 1, 2, 3;
 --? tubes
     INSERT INTO {count} (tube, source, target, n)
-        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {table} AS changed WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
+        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {rows} WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
 --? history
     INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
             CASE WHEN {was_taken} THEN {old_owner} END
-        FROM {table} AS changed WHERE {was};
+        FROM {rows} WHERE {was};
 --? owners
-    DELETE FROM {owner} AS o USING (SELECT * FROM {table} AS changed) AS changed WHERE {its_owner} AND {was_taken};
+    DELETE FROM {owner} AS o USING (SELECT * FROM {rows}) AS changed WHERE {its_owner} AND {was_taken};
 --? end
     IF (EXISTS (SELECT 1 FROM {wait})) THEN
-        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM {table} AS changed
+        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM {rows}
             WHERE {its_wait} AND w.event IS NULL AND {was_pending};
         IF FOUND THEN {notify} END IF;
     END IF;
 --? room
     -- A put that waits has room, or a take that waits finds a task that this one blocked.
     IF (EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits)
-        AND EXISTS (SELECT 1 FROM {table} AS changed WHERE {was_in_the_way})
+        AND EXISTS (SELECT 1 FROM {rows} WHERE {was_in_the_way})
     ) THEN
         {notify}
     END IF;
 --? groups
-    DELETE FROM {heads};
-    DELETE FROM {dirty_groups};
+    {groups_left}
 --? end
     RETURN NULL;
 END
+
+--: groups_left_by_delete
+WITH xq_c AS MATERIALIZED (
+    SELECT utube, SUM(taken) AS taken FROM (
+        SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
+        FROM changed WHERE {was_in_group}
+    ) AS xq_e GROUP BY 1
+),
+{write_groups}
+
+--: groups_left_by_truncate
+DELETE FROM {heads};
+DELETE FROM {dirty_groups};
 
 --: create_update
 -- In a partitioned table, a row that moves to another partition is deleted here and inserted there. A trigger of the
