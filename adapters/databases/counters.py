@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from xq.adapters.databases.terms import Terms
-from xq.core.machine import ABSENT, ELSEWHERE, Guard
-
-
-class Number(NamedTuple):
-    """The counter that a change of a row increments, as SQL. `when` is the condition of such rows."""
-
-    tube: str
-    source: str
-    target: str
-    when: str
+from xq.core.machine import Guard
 
 
 class Counters(Terms):
@@ -75,44 +63,6 @@ class Counters(Terms):
             f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
-
-    def numbers_of(self, version: str, came: bool) -> list[Number]:
-        """Return the counters that an inserted (`came`) or deleted row increments."""
-        status = f"{version}.{self.roles['status']}"
-        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
-        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
-        found = [Number("''", *ends, mine)]
-        if self.tube_stats:
-            tube = f"{version}.{self.roles['tube']}"
-            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
-        return found
-
-    def numbers_of_change(self) -> list[Number]:
-        """Return the counters that an update from OLD to NEW increments."""
-        old, new = self._letters
-        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        found = [Number("''", old, new, f"{old} <> {new}")]
-        if self.tube_stats:
-            tube = self.roles["tube"]
-            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
-            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
-            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            found += [
-                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
-                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
-                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
-            ]
-        return found
-
-    @property
-    def _letters(self) -> tuple[str, str]:
-        status = self.roles["status"]
-        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-
-    def _in(self, version: str, states: Iterable[str]) -> str:
-        status = f"{version}.{self.roles['status']}"
-        return f"COALESCE({self.in_states(states, status)}, FALSE)"
 
     @property
     def moved_key(self) -> str:

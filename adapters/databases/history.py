@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from xq.adapters.databases.terms import Terms
-from xq.core.machine import ABSENT, LONGEST, TAKEN
+from xq.core.machine import LONGEST, TAKEN
 from xq.core.ports import HISTORY, Kind
 
 
@@ -27,46 +27,26 @@ class HistoryTable(Terms):
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 
-    def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
-        """Return SQL that writes one row of the history, or one for each of `rows`.
-
-        `what` maps columns of the history to SQL; `task` is the alias of the task's row.
-        """
-        known = {
-            "key": self.key_in_history([f"{task}.{key}" for key in self.keys]),
-            "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
-            "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
-        }
-        columns = {**known, **what}
-        names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
-        return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
-
-    def owner_noted(self, versions: Mapping[str, str]) -> str:
-        """Return SQL of the token of the first of these versions that is taken. `versions` maps aliases to letters."""
-        status = self.roles["status"]
-        cases = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{version}.{status}')} THEN {self.owner_of(version)}"
-            for version, letter in versions.items()
-            if letter != f"'{ABSENT}'"
-        )
-        return f"CASE {cases} END"
-
     @abstractmethod
     def owner_of(self, version: str) -> str:
         """Return SQL of the token of a version of a row, within a trigger."""
 
     def note_move(self, state: str, target: str) -> str:
         """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
-        owner = self.owner if state == TAKEN else "NULL"
-        what = {
+        values = {
+            "key": self.key_in_history([f"{self.table}.{key}" for key in self.keys]),
+            "tube": f"{self.table}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
+            "attempt": f"{self.table}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
             "at_us": self.now_us,
             "source": f"'{state}'",
             "target": f"'{target}'",
             "event": ":event",
-            "owner": owner,
+            "owner": self.owner if state == TAKEN else "NULL",
         }
-        rows = f"FROM {self.table_in_schema} WHERE {self.is_state(state)}"
-        return self.noted(self.side("history"), self.table, what, rows)
+        return (
+            f"INSERT INTO {self.side('history')} ({', '.join(map(self.quote, values))}) "
+            f"SELECT {', '.join(values.values())} FROM {self.table_in_schema} WHERE {self.is_state(state)}"
+        )
 
     def history(self, of: Iterable[str]) -> str:
         """Return a query of the history, with the time in each state. `of` names its conditions: key, since, until."""

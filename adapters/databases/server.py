@@ -7,14 +7,13 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.dirty_groups import RunUnit, ServerGroups
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
-from xq.core.machine import ABSENT, TAKEN, Guard
+from xq.core.machine import Guard
 from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
@@ -202,83 +201,17 @@ class Server(Dialect):
     def connected(self, store: Connections, connection: Connection) -> None:
         pass
 
-    # triggers, in SQL that both servers understand
-
-    notify_waiters = ""  # SQL that notifies the waiters of a task that has ended
+    # triggers
 
     @property
     @abstractmethod
     def event(self) -> str:
         """Returns SQL of the event of the statement; without an event context (another program) it is a write."""
 
-    def if_(self, condition: str, *statements: str) -> str:
-        return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else it would end at the THEN of a CASE
-
-    def count_row(self, number: Number) -> str:
-        counts = self.side("count")
-        values = f"VALUES ({number.tube}, {number.source}, {number.target}, 1)"
-        return self.if_(number.when, f"INSERT INTO {counts} (tube, source, target, n) {values};")
-
-    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
-        """Return SQL that writes a transition to the history, of a version of a row or of each of `rows`."""
-        owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "event_name", "owner": owner}
-        return f"{self.noted(self.side('history'), version, what, rows)};"
-
     def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
 
-    def _forget_owner(self) -> str:
-        return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
-
-    def _note_end(self, when: str, target: str) -> str:
-        awaited = f"EXISTS (SELECT 1 FROM {self.waits})"
-        ended = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
-        return self.if_(
-            f"{when} AND {awaited}",
-            f"{ended} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;",
-            self.notify_waiters,
-        )
-
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0
-
-    def row_came(self) -> list[str]:
-        """Return the body of the trigger for an inserted row NEW, but for groups."""
-        body = list(map(self.count_row, self.numbers_of("NEW", came=True)))
-        if self.has_history:
-            noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
-            body.append(self.if_(self._in("NEW", self.machine.states), noted))
-        return body
-
-    def row_changed(self) -> list[str]:
-        """Return the body of the trigger for an update from OLD to NEW, but for groups."""
-        absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
-        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        moved, changed = self.moved_key, self.differ(f"OLD.{status}", f"NEW.{status}")
-        body = list(map(self.count_row, self.numbers_of_change()))
-        if self.has_history:
-            # A statement of xq that writes a status is a transition, even if the status stays the same.
-            stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR event_name <> 'write')", self.note("NEW", old, new))
-            gone = self.if_(was, self.note("OLD", old, absent))
-            come = self.if_(is_, self.note("NEW", absent, new))
-            body.append(f"IF ({moved}) THEN {gone} {come} ELSE {stayed} END IF;")
-        if "owner" not in self.roles:
-            taken = self.is_state(TAKEN, f"OLD.{status}")
-            body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
-        ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
-        body.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        return body
-
-    def row_went(self) -> list[str]:
-        """Return the body of the trigger for a deleted row OLD, but for groups."""
-        absent, status = f"'{ABSENT}'", self.roles["status"]
-        body = list(map(self.count_row, self.numbers_of("OLD", came=False)))
-        if self.has_history:
-            body.append(self.if_(self._in("OLD", self.machine.states), self.note("OLD", self._letters[0], absent)))
-        if "owner" not in self.roles:
-            body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
-        body.append(self._note_end(self._in("OLD", self.machine.pending), absent))
-        return body

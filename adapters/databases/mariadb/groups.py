@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
-from xq.adapters.databases.groups import GroupChange
 from xq.core.compile import Statement
 from xq.core.ports import Connections
 
@@ -65,11 +64,6 @@ class MariadbGroups(ServerGroups):
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
-
-    def on_change(self, change: GroupChange) -> list[tuple[str, str]]:
-        """Return (condition, SQL) of what a trigger does for a row."""
-        counts, dirties = (f"({change.when}) AND {so}" for so in (f"{change.taken} <> 0", self.dirties(change.taken)))
-        return [(counts, self.count(change.utube, change.taken)), (dirties, self.make_dirty(change.utube))]
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"

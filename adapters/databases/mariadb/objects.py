@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from xq.adapters.databases.dirty_groups import DIRTY
+from xq.adapters.databases.groups import GroupChange
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.server import PART, Server
 from xq.core.errors import ConfigurationError
-from xq.core.machine import ABSENT, TAKEN
-from xq.core.ports import HISTORY, UNANSWERED, Connections, ErrorKind
+from xq.core.machine import ELSEWHERE
+from xq.core.ports import UNANSWERED, Connections, ErrorKind
 from xq.sessions.session import UUID_LENGTH
 
+TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 NO_TRIGGERS = 1419  # the number of the error
 UNSEEN = 1227  # the number of the error: no right to see what is there
@@ -191,43 +194,48 @@ class MariadbObjects(Server):
     # tables and indexes
 
     def side_tables(self) -> list[Object]:
-        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        letter, text = self.varying(1), self.varying(255)
-        nothing = f"FROM {self.table_in_schema} LIMIT 0"
-        # In the types of the key, whatever they are.
-        tables = {
-            "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
-            f"target {letter} NOT NULL, n BIGINT NOT NULL){self.engine}",
-            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(UUID_LENGTH)} DEFAULT '', "
-            f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)){self.engine} "
-            f"AS SELECT {self.keys_as_parts} {nothing}",
-        }
-        if "owner" not in self.roles:
-            owner = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys}))"
-            tables["owner"] = f"{owner}{self.engine} AS SELECT {keys} {nothing}"
-        if self.has_history:
-            types = {"bigauto": self.serial, "bigint": "BIGINT", "text": text}
-            columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
-            tables["history"] = f"({columns}){self.engine}"
+        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
+        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
         if utubes := self.groups:
-            # Columns that may be NULL, and else as the table's.
-            nobody = f"FROM {self.table_in_schema} UNION ALL SELECT {', '.join(['NULL'] * len(utubes.columns))} LIMIT 0"
-            mine = ", ".join(
-                f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, self.ordered, strict=True)
-            )
-            tables[utubes.suffix] = (
-                f"(utube {DIGEST} DEFAULT '' PRIMARY KEY, "
-                f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}))"
-                f"{self.engine} AS SELECT {mine} {nobody}"
-            )
-            tables[DIRTY] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, writer BIGINT){self.engine}"
-        more = {utubes.suffix: [utubes.opened]} if utubes else {}
-        return [self.side_table(suffix, body, *more.get(suffix, ())) for suffix, body in tables.items()]
+            pairs = zip(utubes.columns, self.ordered, strict=True)
+            values = {
+                "ordered_as_columns": ", ".join(f"{self.table}.{mine} AS {column}" for column, mine in pairs),
+                "nulls": ", ".join(["NULL"] * len(utubes.columns)),
+                "most": str(utubes.most),
+                "open": utubes.opened,
+            }
+            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY)]
+        return made
+
+    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
+        return self.made("table", suffix, *self._creating(suffix, text, **values))
+
+    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
+        """Return the statements of a text that creates a side table."""
+        known = {
+            **self._types,
+            "engine": self.engine,
+            "table": self.table_in_schema,
+            "keys": ", ".join(self.keys),
+            "parts": ", ".join(self._parts()),
+            "keys_as_parts": self.keys_as_parts,
+            "name": self.side(suffix),
+        }
+        return self.statements(TABLES, text, known | values)
+
+    @property
+    def _types(self) -> dict[str, str]:
+        lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH}
+        return {name: self.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
 
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        own = ", ".join([f"{place} BIGINT DEFAULT 0 PRIMARY KEY", *(f"{option} DOUBLE" for option in options)])
-        nobody = f"UNION ALL SELECT {', '.join(['NULL'] * len(self.source.fields))} LIMIT 0"
-        return (f"({own}){self.engine} AS SELECT {self.columns} FROM {self.table_in_schema} {nobody}",)
+        values = {
+            "place": place,
+            "options": "".join(f", {option} DOUBLE" for option in options),
+            "columns": self.columns,
+            "nulls": ", ".join(["NULL"] * len(self.source.fields)),
+        }
+        return self._creating(self.staging.suffix, "stage", **values)
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
@@ -252,55 +260,77 @@ class MariadbObjects(Server):
         return f"{column}({PREFIX})" if long else column
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        """Return SQL that adds a stored computed column and an index, after dropping those of the same names.
-
-        It is stored: InnoDB damages an index of a virtual column, when it purges and when it recovers from a crash.
-        All is one statement: where rows hold a value twice that may be held once, nothing of it stays.
-        """
-        return (
-            f"ALTER TABLE {table} {self._without(index, column)}, "
-            f"ADD COLUMN {column} {kind} GENERATED ALWAYS AS ({made}) STORED INVISIBLE, "
-            f"ADD {unique}INDEX {self.quote(index)} ({listed})"
-        )
+        """Return SQL that adds a stored computed column and an index of `listed`."""
+        values = {
+            "table": table,
+            "column": column,
+            "type": kind,
+            "expression": made,
+            "unique": unique,
+            "index": self.quote(index),
+            "listed": listed,
+        }
+        return self.filled_in(TABLES, "stored_column", values).rstrip(";")
 
     def drop(self, kind: str, name: str) -> str:
-        if kind == "index":
-            # With the column it is of, also that of a definition which is no longer this one.
-            column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
-            dropped = self._without(name, self.quote(self.name(column)) if column else "")
-            return f"ALTER TABLE IF EXISTS {self.table_in_schema} {dropped}"
-        return super().drop(kind, name)
-
-    def _without(self, index: str, column: str) -> str:
-        """Return the clauses of ALTER TABLE that drop an index and the column that was added for it, if they exist."""
-        drop = f"DROP INDEX IF EXISTS {self.quote(index)}"
-        return f"{drop}, DROP COLUMN IF EXISTS {column}" if column else drop
+        if kind != "index":
+            return super().drop(kind, name)
+        # With the column it is of, also that of a definition which is no longer this one.
+        column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
+        dropped = f"DROP INDEX IF EXISTS {self.quote(name)}"
+        if column:
+            dropped += f", DROP COLUMN IF EXISTS {self.quote(self.name(column))}"
+        return f"ALTER TABLE IF EXISTS {self.table_in_schema} {dropped}"
 
     # triggers
 
     def triggers(self) -> list[Object]:
-        bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}
-        if utubes := self.groups:
-            for event, body in bodies.items():
-                changes = utubes.changes_of(event)
-                body += [self.if_(when, f"{sql};") for one in changes for when, sql in utubes.on_change(one)]
-        return [self._trigger(suffix, body) for suffix, body in bodies.items()]
+        return [self._trigger(event) for event in ("insert", "update", "delete")]
 
-    def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
-        declared = ""
-        if self.has_history:
-            at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
-            declared = (
-                f"DECLARE event_name {self.varying(255)} DEFAULT {self.event}; "
-                f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
-                f"DECLARE holder {self.varying(64)}; "
-            )
-        return self.made(
-            "trigger",
-            suffix,
-            f"CREATE OR REPLACE TRIGGER {self.side(suffix)} AFTER {suffix.upper()} "
-            f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
-        )
+    def _trigger(self, event: str) -> Object:
+        known = {**self._in_triggers, "name": self.side(event)}
+        if utubes := self.groups:
+            known["groups"] = " ".join(map(self._group_changed, utubes.changes_of(event)))
+        return self.made("trigger", event, self.filled_in(TRIGGERS, event, known))
+
+    @property
+    def _in_triggers(self) -> dict[str, str]:
+        """Returns what the triggers' texts name, as SQL."""
+        status = self.roles["status"]
+        at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
+        known = {
+            **self._types,
+            "table": self.table_in_schema,
+            **{name: self.side(name) for name in ("count", "wait", "owner", "history")},
+            "pending": ", ".join(f"'{state}'" for state in self.machine.pending),
+            "other_status": self.differ(f"OLD.{status}", f"NEW.{status}"),
+            "other_key": self.moved_key,
+            "its_wait": self.same_wait("", "OLD"),
+            "its_owner": self.same_key(self.quote(self.name("owner")), "OLD"),
+            "event": self.event,
+            "at": f"ROUND({at} * 1000000)",
+            **self.of_version("OLD", "old", "was"),
+            **self.of_version("NEW", "new", "is"),
+        }
+        if self.tube_stats:
+            tube = self.roles["tube"]
+            known |= {"other_tube": self.differ(f"OLD.{tube}", f"NEW.{tube}"), "elsewhere": ELSEWHERE}
+        return known
+
+    def _group_changed(self, change: GroupChange) -> str:
+        """Return what a trigger does for one effect of a change on a group."""
+        assert self.groups
+        known = {
+            "when": f"({change.when})",
+            "taken": change.taken,
+            "utube": change.utube,
+            "dirties": self.groups.dirties(change.taken),
+            "heads": self.groups.heads,
+            "adding": self.groups.adding,
+            "dirty_groups": self.groups.dirty_groups,
+            "me": self.groups.me,
+        }
+        return self.filled_in(TRIGGERS, "group_changed", known)
 
     @property
     def _ours(self) -> str:
@@ -311,17 +341,7 @@ class MariadbObjects(Server):
     def event(self) -> str:
         return f"IF({self._ours}, {part(1)}, 'write')"
 
-    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
-        noted = super().note(version, source, target, rows)
+    def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
-            return noted
-        # Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
-        # place of the next owner would be locked, so that no other could take.
-        found, status = "", self.roles["status"]
-        for row in (row for row, letter in {"OLD": source, "NEW": target}.items() if letter != f"'{ABSENT}'"):
-            holder = f"SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', row)} LOCK IN SHARE MODE"
-            found += f"IF ({self.is_state(TAKEN, f'{row}.{status}')}) THEN SET holder = ({holder}); ELSE"
-        return f"{found} SET holder = NULL; END IF; {noted}"
-
-    def owner_noted(self, versions: Mapping[str, str]) -> str:
-        return super().owner_noted(versions) if "owner" in self.roles else "holder"
+            return super().owner_of(version)
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)} LOCK IN SHARE MODE)"

@@ -49,8 +49,10 @@ CREATE INDEX IF NOT EXISTS `visit_xq_runat`
 -- install: the trigger visit_xq_insert
 CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     ON `visit` FOR EACH ROW BEGIN
-    IF ((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
-        VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1);
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    IF new_state <> 'X' THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', new_state, 1);
     END IF;
     IF (((NEW.`host` IS NOT NULL AND COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
         VALUES (CONVERT(SHA2(CONVERT(NEW.`host` USING utf8mb4), 256) USING ascii), (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END))
@@ -65,12 +67,17 @@ END;
 -- install: the trigger visit_xq_update
 CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     ON `visit` FOR EACH ROW BEGIN
-    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
-        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+    IF old_state <> new_state THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, new_state, 1);
     END IF;
-    IF (COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
+    IF old_state IN ('R', 'T') AND (new_state NOT IN ('R', 'T') OR other_key) AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
+            target = IF(other_key, 'X', new_state)
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
     IF ((((NOT (BINARY OLD.`host` <=> BINARY NEW.`host`)) OR NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`priority` <=> BINARY NEW.`priority`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`host` IS NOT NULL AND COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE))) AND (CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) THEN 0 ELSE (CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) END) - (CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN 1 ELSE 0 END) <> 0) THEN INSERT INTO `visit_xq_utube_2` (utube, taken)
@@ -94,10 +101,12 @@ END;
 -- install: the trigger visit_xq_delete
 CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     ON `visit` FOR EACH ROW BEGIN
-    IF ((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
-        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 'X', 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    IF old_state <> 'X' THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, 'X', 1);
     END IF;
-    IF (COALESCE((OLD.`status` IN ('R', 'T') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
+    IF old_state IN ('R', 'T') AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;

@@ -32,23 +32,30 @@ CREATE INDEX IF NOT EXISTS `job_xq_oldest_R`
 -- install: the trigger job_xq_insert
 CREATE OR REPLACE TRIGGER `job_xq_insert` AFTER INSERT
     ON `job` FOR EACH ROW BEGIN
-    IF (NEW.`status` IN (0, 1)) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
-        VALUES ('', 'X', CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    IF new_state <> 'X' THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', new_state, 1);
     END IF;
 END;
 
 -- install: the trigger job_xq_update
 CREATE OR REPLACE TRIGGER `job_xq_update` AFTER UPDATE
     ON `job` FOR EACH ROW BEGIN
-    IF (CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
-        VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+    IF old_state <> new_state THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, new_state, 1);
     END IF;
-    IF (OLD.`status` = 1 AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `job_xq_owner`
+    IF old_state = 'T' AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR other_key) THEN DELETE FROM `job_xq_owner`
         WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND (NOT COALESCE(NEW.`status` IN (0, 1), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
+    IF old_state IN ('R', 'T') AND (new_state NOT IN ('R', 'T') OR other_key) AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+            target = IF(other_key, 'X', new_state)
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
 END;
@@ -56,13 +63,15 @@ END;
 -- install: the trigger job_xq_delete
 CREATE OR REPLACE TRIGGER `job_xq_delete` AFTER DELETE
     ON `job` FOR EACH ROW BEGIN
-    IF (OLD.`status` IN (0, 1)) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
-        VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    IF old_state <> 'X' THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, 'X', 1);
     END IF;
-    IF (OLD.`status` = 1) THEN DELETE FROM `job_xq_owner`
+    IF old_state = 'T' THEN DELETE FROM `job_xq_owner`
         WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
+    IF old_state IN ('R', 'T') AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;

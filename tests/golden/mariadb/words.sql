@@ -45,23 +45,30 @@ ALTER TABLE `order` DROP INDEX IF EXISTS `order_xq_unique`, DROP COLUMN IF EXIST
 -- install: the trigger order_xq_insert
 CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
     ON `order` FOR EACH ROW BEGIN
-    IF ((NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
-        VALUES ('', 'X', CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    IF new_state <> 'X' THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', new_state, 1);
     END IF;
 END;
 
 -- install: the trigger order_xq_update
 CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
     ON `order` FOR EACH ROW BEGIN
-    IF (CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
-        VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE new_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+    IF old_state <> new_state THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, new_state, 1);
     END IF;
-    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY OLD.`select` <=> BINARY NEW.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `order_xq_owner`
+    IF old_state = 'T' AND (NOT (BINARY OLD.`select` <=> BINARY NEW.`select`) OR other_key) THEN DELETE FROM `order_xq_owner`
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
+    IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
+            target = IF(other_key, 'X', new_state)
         WHERE k0 = OLD.`id` AND event IS NULL;
     END IF;
 END;
@@ -69,13 +76,15 @@ END;
 -- install: the trigger order_xq_delete
 CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
     ON `order` FOR EACH ROW BEGIN
-    IF ((OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
-        VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1);
+    DECLARE old_state VARCHAR(1) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    IF old_state <> 'X' THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', old_state, 'X', 1);
     END IF;
-    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand')) THEN DELETE FROM `order_xq_owner`
+    IF old_state = 'T' THEN DELETE FROM `order_xq_owner`
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
+    IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;

@@ -1,0 +1,45 @@
+The tables of a queue beside the application's. {keys} are the columns of its key, {parts} the same as k0, k1 .. Those
+with columns of the application's table are created as a query of it, so that these have its types.
+
+--: count
+CREATE TABLE IF NOT EXISTS {name}
+    (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, target {letter} NOT NULL,
+    n BIGINT NOT NULL){engine};
+
+--: wait
+CREATE TABLE IF NOT EXISTS {name}
+    (waiter {token} DEFAULT '', session {uuid} DEFAULT '', since DOUBLE, event {text}, target {letter},
+    PRIMARY KEY ({parts}, waiter)){engine}
+    AS SELECT {keys_as_parts} FROM {table} LIMIT 0;
+
+--: owner
+CREATE TABLE IF NOT EXISTS {name} (owner {token} DEFAULT '', PRIMARY KEY ({keys})){engine}
+    AS SELECT {keys} FROM {table} LIMIT 0;
+
+--: history
+CREATE TABLE IF NOT EXISTS {name}
+    (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` {text}, `tube` {text}, `source` {text},
+    `target` {text}, `event` {text}, `owner` {text}, `attempt` BIGINT){engine};
+
+--: heads
+-- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
+CREATE TABLE IF NOT EXISTS {name}
+    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {most})){engine}
+    AS SELECT {ordered_as_columns} FROM {table} UNION ALL SELECT {nulls} LIMIT 0;
+{open};
+
+--: dirty_groups
+CREATE TABLE IF NOT EXISTS {name} (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {digest}, writer BIGINT){engine};
+
+--: stage
+-- After CREATE TABLE and the name.
+({place} BIGINT DEFAULT 0 PRIMARY KEY{options}){engine}
+    AS SELECT {columns} FROM {table} UNION ALL SELECT {nulls} LIMIT 0;
+
+--: stored_column
+-- A column and an index of it, after dropping those of the same names, in one statement: where rows hold a value twice
+-- that may be held once, nothing of it stays. It is stored: InnoDB damages an index of a virtual column, when it purges
+-- and when it recovers from a crash.
+ALTER TABLE {table} DROP INDEX IF EXISTS {index}, DROP COLUMN IF EXISTS {column},
+    ADD COLUMN {column} {type} GENERATED ALWAYS AS ({expression}) STORED INVISIBLE,
+    ADD {unique}INDEX {index} ({listed});

@@ -1,0 +1,132 @@
+The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
+count the taken tasks of groups and note which may have another first task, and forget the owner of what is no longer
+taken.
+
+old_state and new_state are the states of a row before and after, 'X' where it is no task.
+
+--: insert
+CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
+    DECLARE new_state {letter} DEFAULT {new};
+--? history
+    DECLARE event_name {text} DEFAULT {event};
+    DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE new_owner {token};
+--? end
+    IF new_state <> 'X' THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ('', 'X', new_state, 1);
+    END IF;
+--? tubes
+    IF new_state <> 'X' AND {is_counted} THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, 'X', new_state, 1);
+    END IF;
+--? history
+    IF new_state = 'T' THEN SET new_owner = {new_owner}; END IF;
+    IF new_state <> 'X' THEN
+        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name, new_owner);
+    END IF;
+--? groups
+    {groups}
+--? end
+END
+
+--: update
+CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
+    DECLARE old_state {letter} DEFAULT {old};
+    DECLARE new_state {letter} DEFAULT {new};
+    DECLARE other_key BOOLEAN DEFAULT {other_key};
+--? history
+    DECLARE event_name {text} DEFAULT {event};
+    DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE old_owner, new_owner {token};
+--? end
+    IF old_state <> new_state THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, new_state, 1);
+    END IF;
+--? tubes
+    IF NOT {other_tube} AND {is_counted} AND old_state <> new_state THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, old_state, new_state, 1);
+    END IF;
+    -- A task that changes its tube leaves one and enters the other: '-' is the other tube.
+    IF {other_tube} AND {was_counted} AND old_state <> 'X' THEN
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES ({old_tube}, old_state, IF(new_state <> 'X', '{elsewhere}', 'X'), 1);
+    END IF;
+    IF {other_tube} AND {is_counted} AND new_state <> 'X' THEN
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES ({new_tube}, IF(old_state <> 'X', '{elsewhere}', 'X'), new_state, 1);
+    END IF;
+--? history
+    -- Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
+    -- place of the next owner would be locked, so that no other could take.
+    IF old_state = 'T' THEN SET old_owner = {old_owner}; END IF;
+    IF new_state = 'T' THEN SET new_owner = {new_owner}; END IF;
+    -- A task whose key changes is another task.
+    IF other_key AND old_state <> 'X' THEN
+        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name, old_owner);
+    END IF;
+    IF other_key AND new_state <> 'X' THEN
+        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name, new_owner);
+    END IF;
+    -- A statement of xq that writes a status is a transition, even if the status stays the same.
+    IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND ({other_status} OR event_name <> 'write') THEN
+        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, old_state, new_state, event_name,
+                IF(old_state = 'T', old_owner, new_owner));
+    END IF;
+--? owners
+    IF old_state = 'T' AND ({other_status} OR other_key) THEN
+        DELETE FROM {owner} WHERE {its_owner};
+    END IF;
+--? end
+    IF old_state IN ({pending}) AND (new_state NOT IN ({pending}) OR other_key) AND EXISTS (SELECT 1 FROM {wait}) THEN
+        UPDATE {wait} SET event = {event}, target = IF(other_key, 'X', new_state) WHERE {its_wait} AND event IS NULL;
+    END IF;
+--? groups
+    {groups}
+--? end
+END
+
+--: delete
+CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
+    DECLARE old_state {letter} DEFAULT {old};
+--? history
+    DECLARE event_name {text} DEFAULT {event};
+    DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE old_owner {token};
+--? end
+    IF old_state <> 'X' THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, 'X', 1);
+    END IF;
+--? tubes
+    IF old_state <> 'X' AND {was_counted} THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ({old_tube}, old_state, 'X', 1);
+    END IF;
+--? history
+    IF old_state = 'T' THEN SET old_owner = {old_owner}; END IF;
+    IF old_state <> 'X' THEN
+        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name, old_owner);
+    END IF;
+--? owners
+    IF old_state = 'T' THEN
+        DELETE FROM {owner} WHERE {its_owner};
+    END IF;
+--? end
+    IF old_state IN ({pending}) AND EXISTS (SELECT 1 FROM {wait}) THEN
+        UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL;
+    END IF;
+--? groups
+    {groups}
+--? end
+END
+
+--: group_changed
+IF ({when} AND {taken} <> 0) THEN
+    INSERT INTO {heads} (utube, taken) VALUES ({utube}, {taken}){adding};
+END IF;
+IF ({when} AND {dirties}) THEN
+    INSERT INTO {dirty_groups} (utube, writer) VALUES ({utube}, {me});
+END IF;
