@@ -530,8 +530,10 @@ class Waiting(Generic[T]):
         if target == READY and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
+            # With one writer at a time, threads that take at once wait long for its lock: one wakes the next.
+            at_once = len(self.takers.waiters) if self.database.dialect.lock else 1
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
-                for _ in range(min(n, len(self.takers.waiters))):
+                for _ in range(min(n, at_once)):
                     self.takers.wake(tube_of_rows)
         if self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.wake_first()
