@@ -171,6 +171,8 @@ class Queue(Generic[T]):
         releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
         call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
         Undone. If the function does not call `finish`, the task is acked or released as described above.
+
+        A queue has one worker: a second one replaces the first.
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)

@@ -56,6 +56,12 @@ def test_a_call_that_leaves_several_states_looks_the_task_up_and_has_a_transitio
     assert all(f"{state} to X" in text for state in queue.machine.states)
 
 
+def test_a_plan_of_a_take_from_one_tube_selects_by_it(make):
+    queue = make(roles=("tube",)).xq
+    assert "tube" in str(queue.plan("take", "timeout", "tube"))
+    assert str(queue.plan("take", "tube")) != str(queue.plan("take"))
+
+
 @pytest.mark.parametrize("bad", [("tkae",), ("take", "dealy"), ([],), ("put", [])])
 def test_what_is_no_call_of_the_queue_has_no_plan(queue, bad):
     with pytest.raises((xq.BadValue, xq.BadType, xq.FeatureOff)):

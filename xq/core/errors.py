@@ -201,7 +201,7 @@ class Full(Error):
         self.limit = limit
         super().__init__(
             f"{queue} is limited to {limit} unfinished tasks, and {adding} more would pass that: "
-            "put again when some are done"
+            "put again when some are done, or wait for room with put(..., timeout=seconds)"
         )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xq.core.compile import Fence, Selector, Statement
+from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, shown
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
-from xq.core.values import Tasks
+from xq.core.values import PARAMETERS, Tasks
 from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER
 from xq.engine.unit import PAUSES, Binding, Database
@@ -55,6 +55,7 @@ def plan(
     """Return the plan of a call for `n` tasks with these options and fields. Raises BadValue and FeatureOff."""
     binding, machine = database.open(), steps.machine
     words = [choice.name for choice in machine.choices if choice.event == event and choice.name in options]
+    words += [name for name in PARAMETERS.get(event, ()) if name in options]
     given = tasks.options(event, {name: 1.0 for name in options if name not in words})
     if event == "put":
         return Plan(
@@ -79,7 +80,11 @@ def plan(
     if any(row.target == TAKEN and row.enters for row in chosen):
         found.append(("token: make one of the current session; register the session at its first take", ""))
     for row in chosen:
-        found += _move(steps, binding, row, tuple(given), names, picks, n)
+        if picks:
+            which = Selector("first" if n == 1 else "oldest", row.source, tube="tube" in options)
+        else:
+            which = Selector("key", row.source, "take" if row.fenced else "")
+        found += _move(steps, binding, row, which, tuple(given), names)
     if picks:
         found.append(("if nothing was found: sweep, and look again once something was due", ""))
     else:
@@ -108,13 +113,11 @@ def _put(
 
 
 def _move(
-    steps: Steps, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], picks: bool, n: int
+    steps: Steps, binding: Binding, row: Transition, which: Selector, given: tuple[str, ...], names: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
-    fence: Fence = "take" if row.fenced else ""
-    which = Selector("first" if n == 1 else "oldest", row.source) if picks else Selector("key", row.source, fence)
     step = steps.move(binding, row.event, which, row, given, names)
     several = sum(bool(getattr(step.statement, part)) for part in PARTS) > 1
-    described = ", of this token alone" if fence else ""
+    described = ", of this token alone" if which.fence else ""
     together = "; one transaction, or a savepoint in the application's" if several else ""
     yield f"{row.source} to {row.target}{described}{together}", _sql(step.statement)
     if steps.counts_apart(row.event, row):

@@ -49,7 +49,10 @@ def work(
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ConfigurationError(f"{argument} is a number from 1 on, not {shown(number)}")
     if max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
-        raise ConfigurationError("max_attempts needs the role 'attempts', which counts, and the feature 'buried'")
+        raise ConfigurationError(
+            f"max_attempts of {name} needs the role 'attempts' (map it to an integer field), which counts, and the "
+            "feature 'buried' (features={'buried': True})"
+        )
     return Work(function, workers, max_attempts, finishes)  # type: ignore[arg-type]
 
 
