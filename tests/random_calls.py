@@ -340,7 +340,7 @@ class QueueMachine(RuleBasedStateMachine):
     def both_hold_the_same(self) -> None:
         model, queue = self.model, self.queue
         rows = {self.key_of(row): row for row in map(self.read, self.app.rows(self.Task))}
-        assert rows == {key: self.told(key, row) for key, row in model.rows.items()}
+        assert rows == {key: self.expected(key, row) for key, row in model.rows.items()}
         assert queue.check() == []
         stats = queue.stats()
         assert set(stats.tube) == set(model.tubes)
@@ -394,7 +394,7 @@ class QueueMachine(RuleBasedStateMachine):
             values[name] = math.inf if values[name] == FOREVER else values[name]
         return values | {"owner": bool(values["owner"])}
 
-    def told(self, key: Any, row: Values) -> dict[str, Any]:
+    def expected(self, key: Any, row: Values) -> dict[str, Any]:
         """A row of the model as `read` gives it."""
         values = {name: value for name, value in row.items() if name not in ("state", "holder")}
         values |= {"status": self.words[row["state"]], "owner": bool(row["holder"]) and "owner" in self.roles}
@@ -445,7 +445,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(returned) == len(expected)
         for task, (key, row) in zip(returned, expected, strict=True):
             assert type(task) is {"dict": dict, "tuple": tuple}.get(self.model.on.get("retval", ""), self.Task)
-            assert self.read(task) == self.told(key, row)
+            assert self.read(task) == self.expected(key, row)
             carries = held and row["holder"] and self.app.is_task(task)
             self.handed.append((task, key, row["holder"][1] if carries else None))
         del self.handed[:-8]

@@ -253,20 +253,20 @@ class Other:
 
     def send(self, value: Any) -> Any:
         if self._begun:
-            self.tell(value)
+            self.post(value)
         self._begun = True
         return self.hear()
 
-    def tell(self, value: Any) -> None:
-        """Have it go on, and do not wait for it."""
+    def post(self, value: Any) -> None:
+        """Send a value, and do not wait for the next yield."""
         self._pipe.send(value)
 
     def hear(self) -> Any:
         """What it yields next."""
         assert self._pipe.poll(STUCK), "the other process is stuck"
-        told, error = self._pipe.recv()
+        value, error = self._pipe.recv()
         assert error is None, error
-        return told
+        return value
 
     @property
     def pid(self) -> int:

@@ -41,12 +41,12 @@ PATIENCE = 120.0  # seconds without any progress, after which the storm counts a
 TICK = 0.01  # seconds between two looks of whoever watches the storm
 LOOK = 1.0  # seconds between two comparisons of the counters with the table while it blows
 SLACK = 0.01  # seconds by which the time of the database and that of the processes may differ
-DRAIN = 0.2  # of the way, as the progress is told
+DRAIN = 0.2  # of the way, of the progress
 MOST = 15  # tasks that one process has in hand
 TUBES = ("a", "b")
 UTUBES = (None, "u", "v", "w", "x", "y")
 JOBS = 200  # values of the role unique: few enough to meet
-TOLD = 20  # violations that are told in full
+TOLD = 20  # violations that are reported in full
 AWAY = 10.0  # seconds from the return of a server within which every process has noticed that it was away
 PAUSE = 0.02  # seconds that a process gives a server before it tries again
 
@@ -80,8 +80,8 @@ class Plan:
     isolation: str = ""  # of every transaction and statement; as the server has it
 
     def __str__(self) -> str:
-        told = [name if value is True else f"{name} {value:g}" for name, value in self.features.items()]
-        return ", ".join([*told, *(role for role in self.roles if role in ("owner", "attempts", "tube"))])
+        parts = [name if value is True else f"{name} {value:g}" for name, value in self.features.items()]
+        return ", ".join([*parts, *(role for role in self.roles if role in ("owner", "attempts", "tube"))])
 
 
 def plan(
@@ -198,7 +198,7 @@ class Worker:
         known = [name for name in ACTS if self._can(name)]
         self._next = partial(self.rng.choices, known, [ACTS[name] for name in known])
         self._session = ""
-        self.tell("born")
+        self.record("born")
         self._tell_session()
 
     def _can(self, act: str) -> bool:
@@ -210,22 +210,22 @@ class Worker:
 
     # the log
 
-    def tell(self, what: str, *told: Any) -> None:
-        os.write(self._descriptor, f"{json.dumps([time.monotonic(), what, *told])}\n".encode())
+    def record(self, what: str, *fields: Any) -> None:
+        os.write(self._descriptor, f"{json.dumps([time.monotonic(), what, *fields])}\n".encode())
 
     def _tell_session(self) -> None:
         """As whom it takes: another than before, when a server that went away has ended that one."""
         session = sessions.of(self.db).current().uuid
         if session != self._session:
             self._session = session
-            self.tell("session", session)
+            self.record("session", session)
 
     def _has(self, task: Any) -> None:
-        self.tell("has", *hand(task), self._since[hand(task)], self._until[hand(task)])
+        self.record("has", *hand(task), self._since[hand(task)], self._until[hand(task)])
 
     def _lets_go(self, task: Any, event: str, at: float | None = None) -> None:
         """From now on, or from an earlier time on."""
-        self.tell("lets go", *hand(task), event, at)
+        self.record("lets go", *hand(task), event, at)
 
     def _did(self, event: str, key: Any, token: str | None = None) -> None:
         self._done.append((event, key, token))
@@ -234,14 +234,14 @@ class Worker:
     def _flush(self) -> None:
         if not self._depth:
             for done in self._done:
-                self.tell("did", *done)
+                self.record("did", *done)
             for key in self._away:
-                self.tell("took away", key)
+                self.record("took away", key)
             self._done, self._away = [], []
 
     @contextmanager
     def _takes_away(self, key: Any) -> Iterator[None]:
-        self.tell("takes away", key)
+        self.record("takes away", key)
         self._away.append(key)
         try:
             yield
@@ -259,12 +259,12 @@ class Worker:
                 if self.rng.random() < DIES:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if self.rng.random() < UNDONE:
-                    self._undo(hands, done, time.monotonic())  # told before it is true
+                    self._undo(hands, done, time.monotonic())  # recorded before it is true
                     raise _Undone
         except _Undone:
             pass
         except BaseException as error:
-            # Nobody was told when that was undone, and where the server went away it may have been done.
+            # No one records when that was undone, and where the server went away it may have been done.
             self._undo(hands, done, begun, certain=not isinstance(error, TROUBLES) or self._gave_way(error))
             raise
         finally:
@@ -275,8 +275,8 @@ class Worker:
         """What was taken in a transaction was not, or only until then; what was finished is in hand again."""
         for taken in self.hands.keys() - hands.keys():
             self._lets_go(self.hands[taken], "undone", at)
-        for _, *told in self._done[done:]:  # what was refused was lost
-            finished = tuple(told)
+        for _, *fields in self._done[done:]:  # what was refused was lost
+            finished = tuple(fields)
             if finished in hands.keys() - self.hands.keys() and certain:
                 self._has(hands[finished])
         self.hands = {taken: task for taken, task in hands.items() if certain or taken in self.hands}
@@ -303,7 +303,7 @@ class Worker:
             # To begin a transaction anew that gave way is the application's. This one does something else.
             if not self._gave_way(error):
                 raise
-            self.tell("gave way")
+            self.record("gave way")
 
     def _act_in_transaction(self) -> None:
         # A transaction of SQLite that reads before it writes must ask for the lock. One that begins with a verb of xq
@@ -327,7 +327,7 @@ class Worker:
         except pw.PeeweeException as error:
             if name not in PLAIN or self._depth or not self._gave_way(error):
                 raise
-            self.tell("gave way")
+            self.record("gave way")
 
     def _seconds(self) -> dict[str, Any]:
         """A delay, sometimes, where there are any."""
@@ -377,7 +377,7 @@ class Worker:
         for task in self.Task.xq.take_many(n, **options) if n > 1 else [one] if one else []:
             self._since[hand(task)], self._until[hand(task)] = since, self._ends(task)
             if task.utube:
-                self.tell("utube", *hand(task), task.utube)
+                self.record("utube", *hand(task), task.utube)
             self._has(task)
             self.hands[hand(task)] = task
             self._did("take", *hand(task))
@@ -545,7 +545,7 @@ class Worker:
 
 
 def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path: Path) -> None:
-    """One process: storms, then drains, then ends, as it is told."""
+    """One process: storms, then drains, then ends, on command."""
     logging.getLogger("xq").setLevel(logging.ERROR)  # that a server is away the storm knows
     kind, name, params = opened
     db = kind(name, **params)
@@ -561,14 +561,14 @@ def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path:
             try:
                 step()
             except TROUBLES:
-                worker.tell("trouble", traceback.format_exc())
+                worker.record("trouble", traceback.format_exc())
                 # xq finds by itself that a connection is gone; Peewee leaves that to the application.
                 if worker.rng.random() < 0.5:
                     with suppress(*TROUBLES):
                         db.close()
                 time.sleep(PAUSE)
             except Exception:
-                worker.tell("error", traceback.format_exc())
+                worker.record("error", traceback.format_exc())
     except EOFError:  # whoever watches is gone
         pass
     finally:
@@ -621,15 +621,15 @@ class _Process:
 
     @property
     def sessions(self) -> set[str]:
-        """As it has told so far; none when it was killed before that."""
+        """What it has recorded so far; nothing if it was killed before that."""
         with suppress(FileNotFoundError), self.path.open("rb") as log:
             log.seek(self._read)
             for line in log:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                _, what, *told = json.loads(line)
-                self._sessions |= set(told if what == "session" else ())
+                _, what, *fields = json.loads(line)
+                self._sessions |= set(fields if what == "session" else ())
         return self._sessions
 
 
@@ -652,7 +652,7 @@ class Storm:
         db: pw.Database,
         plan: Plan,
         folder: Path,
-        told: Callable[[float], None] | None = None,
+        progress: Callable[[float], None] | None = None,
         server: Server | None = None,
         stops: Sequence[str] = (),  # in which ways the server is stopped; none: in all that it has
     ) -> None:
@@ -661,7 +661,7 @@ class Storm:
         self.stops = stops
         self.plan = plan
         self.folder = folder
-        self.told = told or (lambda part: None)
+        self.progress = progress or (lambda part: None)
         self.Task = model(db, plan)
         self.rng = random.Random(f"{plan.seed} kills")
         self.report = Report(plan)
@@ -719,7 +719,7 @@ class Storm:
     def _blow(self) -> None:
         """Until all tasks were put, with most of the blows."""
         for part in self._watched(lambda: entered(self.Task) / self.plan.tasks):
-            self.told(min(part, 1.0) * (1.0 - DRAIN))
+            self.progress(min(part, 1.0) * (1.0 - DRAIN))
             if part >= 1.0:
                 break
             self._deal(part)
@@ -730,7 +730,7 @@ class Storm:
             with suppress(OSError):  # it has just died
                 one.pipe.send("drain")
         for part in self._watched(lambda: 1.0 - self._left() / max(1, begun)):
-            self.told(1.0 - DRAIN + max(0.0, part) * DRAIN)
+            self.progress(1.0 - DRAIN + max(0.0, part) * DRAIN)
             self._deal(1.0 + DRAIN * part)
             sessions = {session for session, _ in self.Task.xq.sessions()}
             orphans = sessions.difference(*(one.sessions for one in self._alive))
@@ -851,12 +851,12 @@ def disagreements(Task: Any) -> list[str]:
         stats = Task.xq.stats()
         found = Task.select(Task.status, Task.tube, rows).group_by(Task.status, Task.tube).tuples()
         held = [(state, tube, n) for state, tube, n in found if state in states]
-        told = None
+        noted = None
         if Task.xq.machine.settings.history is not None:
             History = Task.xq.History
             moves = History.select(History.source, History.target, rows).where(History.source != History.target)
             moves = moves.group_by(History.source, History.target)  # a state that was entered anew is no transition
-            told = {f"{source}-{target}": n for source, target, n in moves.tuples()}
+            noted = {f"{source}-{target}": n for source, target, n in moves.tuples()}
     wrong = []
     for name, numbers in {"": stats, **stats.tube}.items():
         actual = Counter[str]()
@@ -871,8 +871,8 @@ def disagreements(Task: Any) -> list[str]:
             flow[source] -= n
         if any(flow[state] != actual[state] for state in states):
             wrong.append(f"tube {name!r}: in minus out is {dict(flow)}, in the table {dict(actual)}")
-    if told is not None and told != stats.transition:
-        wrong.append(f"counted {stats.transition}, in the history {told}")
+    if noted is not None and noted != stats.transition:
+        wrong.append(f"counted {stats.transition}, in the history {noted}")
     return wrong
 
 
@@ -922,9 +922,9 @@ class Witness:
             if last > begin:
                 self.holds[key].append(Hold(since, begin, last, token, again))
 
-        for at, what, *told in lines:
+        for at, what, *fields in lines:
             if what == "has":
-                key, token, since, until = told
+                key, token, since, until = fields
                 self.sessions.setdefault(_session_of(token), since)
                 if (key, token) in having:
                     let_go(key, token, at)
@@ -932,25 +932,25 @@ class Witness:
                 again = (key, token) in left
                 having[key, token] = since, left.pop((key, token), at), until, again
             elif what == "lets go":
-                key, token, event, earlier = told
+                key, token, event, earlier = fields
                 self.tried.add((event, key, token))
                 if (key, token) in having:
                     let_go(key, token, at if earlier is None else earlier)
                     left[key, token] = at
             elif what == "session":
-                self.sessions.setdefault(told[0], at)
+                self.sessions.setdefault(fields[0], at)
             elif what == "did":
-                event, key, token = told
+                event, key, token = fields
                 self.did[event, key, token] += 1
             elif what == "utube":
-                key, token, utube = told
+                key, token, utube = fields
                 self.utubes[key, token] = utube
             elif what == "takes away":
-                taking.setdefault(told[0], at)
+                taking.setdefault(fields[0], at)
             elif what == "took away":
-                self.away[told[0]].append((taking.pop(told[0], 0.0), at))
+                self.away[fields[0]].append((taking.pop(fields[0], 0.0), at))
             elif what == "error" or (what == "trouble" and not self._was_away(at)):
-                self.errors.append(f"{path.name}: {told[0]}")
+                self.errors.append(f"{path.name}: {fields[0]}")
         for key, token in list(having):
             let_go(key, token, end)
         for key, at in taking.items():

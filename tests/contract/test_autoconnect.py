@@ -66,4 +66,4 @@ def test_a_process_that_ends_gives_its_tasks_back(make_shared):
     with another_process(db, child) as other:
         assert next(other) == put.id
     with db.connection_context():
-        assert [told.event for told in Task.xq.history(put.id)] == ["put", "take", "release"]
+        assert [row.event for row in Task.xq.history(put.id)] == ["put", "take", "release"]

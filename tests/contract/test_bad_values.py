@@ -242,7 +242,7 @@ class Trial:
         with self.db.atomic() as transaction:
             for name, (call, make) in calls.items():
                 with self.db.savepoint() as savepoint:
-                    worked, what = self.told(call, make())
+                    worked, what = self.outcome(call, make())
                     if worked:
                         savepoint.rollback()
                 if what:
@@ -253,7 +253,7 @@ class Trial:
             transaction.rollback()
         stayed = False  # what a call did that worked only now, and changed something, is no fault
         for name, (call, make) in refused.items():
-            worked, what = self.told(call, make())
+            worked, what = self.outcome(call, make())
             if what:
                 wrong[name] = what
             if worked and self.changed:
@@ -291,13 +291,13 @@ class Trial:
         rows = self.db.execute_sql(self.reading[tables]).fetchall()
         return [*zip(tables, strict=True), *sorted(rows, key=repr)]
 
-    def told(self, call: Call, value: Any) -> tuple[bool, str]:
+    def outcome(self, call: Call, value: Any) -> tuple[bool, str]:
         """Whether a call worked, and what is wrong with how it ended."""
         try:
             with refused(self.db) if self.db.in_transaction() else nullcontext():
                 call(self.Task, value)
         except (xq.Error, pw.IntegrityError, pw.DataError) as error:  # what the database refuses is Peewee's
-            return False, self.untold(error)
+            return False, self.message_of(error)
         except HostileError:
             return False, ""
         except Exception as error:
@@ -305,7 +305,7 @@ class Trial:
         return True, "; ".join(self.Task.xq.check())
 
     @staticmethod
-    def untold(error: Exception) -> str:
+    def message_of(error: Exception) -> str:
         try:
             str(error)
         except Exception as second:

@@ -84,7 +84,7 @@ def works(database: Any) -> bool:
         Task.put({"name": "b"})
         transaction.rollback()
     assert Task.select().count() == 1
-    assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+    assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
     assert is_exact(Task)
     database.close_all() if isinstance(database, pool.PooledDatabase) else database.close()
     return True
@@ -236,7 +236,7 @@ def test_a_table_may_be_in_any_schema(postgres):
     Task.put({"name": "a"})
     assert Task.take().ack().status == "D"
     assert is_exact(Task)
-    assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+    assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
     Task.xq.uninstall()
     left = postgres.execute_sql("SELECT relname FROM pg_class WHERE relname LIKE '%%xq%%'").fetchall()
     assert left == []
@@ -438,7 +438,7 @@ def test_a_key_may_be_of_each_kind(kind, key):
         assert Task.xq.bury_many([taken])[0].status == "B"
         assert Task.dig(put.get_id()).status == "R"
         assert Task.xq.ack_many(Task.xq.take_many(5))[0].name == "a"
-        assert [told.event for told in Task.xq.history(put)] == ["put", "take", "bury", "dig", "take", "ack"]
+        assert [row.event for row in Task.xq.history(put)] == ["put", "take", "bury", "dig", "take", "ack"]
         assert is_exact(Task)
         maker.db.close()
 

@@ -52,9 +52,9 @@ def works(Task):
     assert transitions(Task)["T-R"] == 1
     assert Task.put({"job": "c", "name": "d"}, on_conflict="replace").name == "d"
     assert is_exact(Task)
-    told = [told.event for told in Task.xq.history(first)]
-    assert told == ["put", "take", "bury", "dig", "take", "release", "delay", "take", "ack"]
-    assert Task.xq.History.select().where(Task.xq.History.tube == "a").count() == len(told)
+    events = [row.event for row in Task.xq.history(first)]
+    assert events == ["put", "take", "bury", "dig", "take", "release", "delay", "take", "ack"]
+    assert Task.xq.History.select().where(Task.xq.History.tube == "a").count() == len(events)
     Task.xq.install()
     assert Task.xq.truncate() == 2
     Task.xq.uninstall()
@@ -185,7 +185,7 @@ def test_queues_whose_tables_differ_by_case_or_a_space_do_not_mix(make_shared, n
         assert next(other) == (1, 2)
         other.kill()
         eventually(lambda: (One.xq.count("T"), Two.xq.count("T")) == (0, 0))
-    assert [told.event for told in One.xq.history()] == ["put", "take", "died"]
+    assert [row.event for row in One.xq.history()] == ["put", "take", "died"]
     assert Two.xq.History.select().count() == 3 + 2 + 2 * 2
     One.xq.uninstall()
     assert Two.xq.check() == []

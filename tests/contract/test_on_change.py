@@ -389,4 +389,4 @@ def test_a_task_that_cannot_be_read_stops_nothing(make, caplog):
     make.db.execute_sql("UPDATE task SET name = 'bad' WHERE id = 1")
     assert Task.xq.sweep() == 2
     assert heard == ["2 R-X ttl"]
-    assert len([told for told in caplog.records if told.name == "xq.Task"]) == 1
+    assert len([row for row in caplog.records if row.name == "xq.Task"]) == 1

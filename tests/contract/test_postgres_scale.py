@@ -119,7 +119,7 @@ def test_a_queue_on_a_partitioned_table_is_exact(db, way):
     assert Task.kill(4).id == 4
     assert [task.id for task in Task.xq.take_many(3)] == [2, 5, 6]
     assert Task.xq.release_all() == 3
-    assert [told.event for told in Task.xq.history(2)] == ["put", "take", "release", "delay", "take", "release"]
+    assert [row.event for row in Task.xq.history(2)] == ["put", "take", "release", "delay", "take", "release"]
     assert is_exact(Task)
     assert Task.xq.truncate() == 29
     assert is_exact(Task)
@@ -147,8 +147,8 @@ def test_rows_that_move_to_other_partitions_are_counted_and_told(db):
     assert homes(db) == {"old": 1, "task_2024": 4, "task_2025": 2, "task_later": 1}
     assert transitions(Task) == {"X-R": 8, "R-T": 1, "T-D": 1, "R-B": 3}
     assert Task.stats().tube["a"].transition == {"X-R": 8, "R-T": 1, "T-D": 1, "R-S": 2, "R-B": 1}
-    assert [told.event for told in Task.xq.history(1)] == ["put", "take", "ack"]
-    assert [(told.source, told.target, told.event) for told in Task.xq.history(2)][1:] == [("R", "B", "write")]
+    assert [row.event for row in Task.xq.history(1)] == ["put", "take", "ack"]
+    assert [(row.source, row.target, row.event) for row in Task.xq.history(2)][1:] == [("R", "B", "write")]
     assert len(Task.xq.history(5)) == 1
     assert Task.xq.taken() == []
     assert is_exact(Task)
@@ -185,8 +185,8 @@ def test_a_task_whose_key_moves_it_to_another_partition_has_ended_and_another_be
     Task.take()
     for key in range(2, 12):
         Task.update(id=key).where(Task.id == key - 1).execute()
-    assert [(told.source, told.target) for told in Task.xq.history(1)][2:] == [("T", "X")]
-    assert [(told.source, told.target) for told in Task.xq.history(11)] == [("X", "T")]
+    assert [(row.source, row.target) for row in Task.xq.history(1)][2:] == [("T", "X")]
+    assert [(row.source, row.target) for row in Task.xq.history(11)] == [("X", "T")]
     assert is_exact(Task)
 
 

@@ -68,23 +68,23 @@ class Log:
         self.path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def tell(self, what: str, about: Any) -> None:
+    def add(self, what: str, about: Any) -> None:
         os.write(self._descriptor, f"{json.dumps([what, about])}\n".encode())
 
-    def told(self, what: str) -> list[Any]:
-        told = [json.loads(line) for line in self.path.read_text().splitlines()]
-        return [about for known, about in told if known == what]
+    def all(self, what: str) -> list[Any]:
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [about for known, about in lines if known == what]
 
 
 def works(Task: Any, log: Log, end: Path) -> Callable[[], Generator[Any, Any, None]]:
     """Puts, takes and acks until it is told to end, whatever errors the database has."""
 
     def step() -> None:
-        log.tell("put", Task.put({}).id)
+        log.add("put", Task.put({}).id)
         task = Task.take()
         if task is not None:
-            log.tell("taken", task.id)
-            log.tell("acked", task.ack().id)
+            log.add("taken", task.id)
+            log.add("acked", task.ack().id)
 
     def script() -> Generator[Any, Any, None]:
         yield
@@ -92,15 +92,15 @@ def works(Task: Any, log: Log, end: Path) -> Callable[[], Generator[Any, Any, No
             try:
                 step()
             except pw.PeeweeException as error:
-                log.tell("failed", str(error))
+                log.add("failed", str(error))
                 time.sleep(0.01)  # an application would pause as well
             except (
                 xq.NotOwner,
                 xq.WrongState,
             ) as error:  # the server came back, and the task had been released meanwhile
-                log.tell("refused", type(error).__name__)
+                log.add("refused", type(error).__name__)
             except Exception:
-                log.tell("wrong", traceback.format_exc())
+                log.add("wrong", traceback.format_exc())
         yield
 
     return script
@@ -112,13 +112,13 @@ def test_what_processes_have_done_outlives_the_server_and_they_go_on_by_themselv
     logs = [Log(tmp_path / f"{n}.log") for n in range(PROCESSES)]
 
     def all_go_on() -> None:
-        before = [len(log.told("acked")) for log in logs]
-        eventually(lambda: all(len(log.told("acked")) > n + STEPS for log, n in zip(logs, before, strict=True)))
+        before = [len(log.all("acked")) for log in logs]
+        eventually(lambda: all(len(log.all("acked")) > n + STEPS for log, n in zip(logs, before, strict=True)))
 
     with processes(make.db, *[works(Task, log, end) for log in logs]) as others:
         for other in others:
             next(other)
-            other.tell(None)
+            other.post(None)
         for _ in range(2):
             all_go_on()
             server.restart(how)
@@ -127,7 +127,7 @@ def test_what_processes_have_done_outlives_the_server_and_they_go_on_by_themselv
         for other in others:
             other.hear()
     told = {
-        what: Counter(about for log in logs for about in log.told(what)) for what in ("put", "acked", "failed", "wrong")
+        what: Counter(about for log in logs for about in log.all(what)) for what in ("put", "acked", "failed", "wrong")
     }
     states = {task.id: task.status for task in Task.select()}
     assert not told["wrong"]
@@ -303,8 +303,8 @@ def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on
             assert is_exact(Task)
             there.close()
             # Before the servers end, of which there is more to tell the longer that takes.
-            warnings = [told for told in caplog.records if told.levelno >= logging.WARNING]
-    assert len([told for told in warnings if told.thread not in others]) <= 1
+            warnings = [row for row in caplog.records if row.levelno >= logging.WARNING]
+    assert len([row for row in warnings if row.thread not in others]) <= 1
 
 
 def test_a_server_that_begins_to_only_read_is_waited_for_without_haste(server, make, caplog):

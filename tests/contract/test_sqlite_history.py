@@ -8,7 +8,7 @@ from contextlib import closing
 from tests.factories import task
 from tests.steps import bring
 from tests.support import sqlite_history as support
-from tests.support.history import ALL, last, told
+from tests.support.history import ALL, last, transitions
 
 db, shared_db = support.db, support.shared_db
 
@@ -34,7 +34,7 @@ def test_a_connection_that_trusts_no_schema_writes_all_the_same(make_shared):
     make_shared.db.connect()
     make_shared.db.execute_sql("PRAGMA trusted_schema = 0")
     Task.put(task())
-    assert told(Task) == ["X-R write"]
+    assert transitions(Task) == ["X-R write"]
     (what,) = Task.xq.check()
     assert "trusted_schema" in what
 
@@ -48,7 +48,7 @@ def test_the_history_of_a_table_in_an_attached_database_stands_beside_it(make):
     assert last(Task) == "Z-D reconfigure"
     Task.xq.clock.tick(11)
     Task.xq.sweep()
-    assert told(Task) == []
+    assert transitions(Task) == []
     assert Task.xq.check() == []
     Task.xq.uninstall()
     assert not [name for name in make.db.get_tables("side") if "xq" in name]

@@ -251,7 +251,7 @@ def test_others_put_while_many_rows_fall_due(make_shared):
 
     with another_process(make_shared.db, child) as other:
         next(other)
-        other.tell(None)
+        other.post(None)
         eventually(lambda: Task.xq.count("R"))  # it is at it
         Task.take()
         assert other.hear() > 0

@@ -827,7 +827,7 @@ def test_what_was_taken_while_others_drop_the_tube_is_there_until_its_ack(shared
             tube = shared.create_tube(f"tube{n}", "fifo")
             put(tube, *range(30))
             for one in running:
-                one.tell(tube.name)
+                one.post(tube.name)
             eventually(partial(is_used, tube))
             eventually(partial(drops, tube))
             for one in running:
@@ -884,7 +884,7 @@ def test_a_take_that_waits_in_another_process_ends_when_the_tube_is_dropped(shar
 
     with another_process(db, other) as running:
         assert next(running) is None
-        running.tell(None)
+        running.post(None)
         tube.drop()
         assert running.hear() == "dropped"
 
@@ -1555,7 +1555,7 @@ def test_of_processes_that_create_a_tube_at_once_one_does(shared_db):
         for one in running:
             next(one)
         for one in running:
-            one.tell(None)
+            one.post(None)
         assert sorted(one.hear() for one in running) == ["TubeExists", "TubeExists", "tube"]
     made = [name for name in shared_db.get_tables() if re.fullmatch("xq_tube_tube_[0-9a-f]{8}", name)]
     assert len(made) == 1, "and the others leave nothing"
@@ -1571,7 +1571,7 @@ def test_two_processes_that_create_a_tube_at_once_share_it(shared_db):
     with processes(shared_db, other, other, other) as running:
         assert [next(one) for one in running] == ["ready"] * 3
         for one in running:
-            one.tell(None)
+            one.post(None)
         assert sorted(one.hear() for one in running) == [1, 2, 3]
     assert Tubes(shared_db).tube.tube.statistics()["calls"]["put"] == 3
 

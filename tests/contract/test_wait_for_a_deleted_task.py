@@ -44,7 +44,7 @@ def answered_elsewhere(Task: Any, end: Callable[[Any], object]) -> Any:
 
     with another_process(Task._meta.database, child) as waiting:
         next(waiting)
-        waiting.tell(None)
+        waiting.post(None)
         end(eventually(lambda: is_awaited(Task) and Task.take()))
         return waiting.hear()
 

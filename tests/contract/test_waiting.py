@@ -139,7 +139,7 @@ def test_a_take_of_another_process_wakes_by(shared, wake):
 
     with another_process(shared._meta.database, waits) as other:
         assert next(other) == "begun"
-        other.tell(None)
+        other.post(None)
         WAKERS[wake](shared)
         assert other.hear() == "T"
 
@@ -289,7 +289,7 @@ def test_every_task_goes_to_one_waiter_and_no_waiter_sleeps_on(shared):
         for other in others:
             next(other)
         for other in others:
-            other.tell(None)
+            other.post(None)
         put = [name for other in others[2:] for name in other.hear()]
         eventually(lambda: shared.xq.count() == 0)
         shared.xq.put_many(tasks(8, name="the end"))
@@ -339,7 +339,7 @@ def test_a_put_of_another_process_finds_room(full):
 
     with another_process(full._meta.database, putter) as other:
         assert next(other) == "begun"
-        other.tell(None)
+        other.post(None)
         full.ack(taken(full).id)
         assert row(full, other.hear()).name == "late"
 

@@ -299,7 +299,7 @@ def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
         for other in others:
             next(other)
         for other in others:
-            other.tell(None)
+            other.post(None)
         assert sorted(other.hear() for other in others) == [0, 1000]
     assert Task.select().count() == 1000
     assert is_exact(Task)
@@ -318,7 +318,7 @@ def test_processes_stage_at_the_same_time(make_shared):
         for other in others:
             next(other)
         for other in others:
-            other.tell(None)
+            other.post(None)
         assert job.commit([other.hear() for other in others]) == 3000
     assert [task.size for task in Task.select().order_by(Task.id)] == [*range(1000)] * 3
 

@@ -87,7 +87,7 @@ def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared
 
     with another_process(make_shared.db, other) as process:
         assert next(process) == "ready"
-        process.tell(None)
+        process.post(None)
         process.join()
     assert Task.select().count() == 0
     assert Task.xq.pipeline.write_batch("names", "stream", 1, lambda: Task.put(task()))

@@ -410,8 +410,8 @@ def test_a_replica_of_mariadb_reads_exact_numbers_since_its_triggers_count_nothi
                 return False
 
             eventually(arrived)
-            assert [(told.key, told.event) for told in copy.xq.history()] == [
-                (told.key, told.event) for told in Task.xq.history()
+            assert [(row.key, row.event) for row in copy.xq.history()] == [
+                (row.key, row.event) for row in Task.xq.history()
             ]
 
 

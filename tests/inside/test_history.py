@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.factories import task
-from tests.support.history import told
+from tests.support.history import transitions
 
 
 def test_the_newest_row_stays_in_the_table_and_is_told_no_more(make):
@@ -12,6 +12,6 @@ def test_the_newest_row_stays_in_the_table_and_is_told_no_more(make):
     Task.take()
     Task.xq.clock.tick(100)
     Task.xq.sweep()
-    assert told(Task) == []
+    assert transitions(Task) == []
     assert [row.id for row in Task.xq.History.select()] == [2]
     assert Task.xq._takes.timers.seconds() is None

@@ -286,7 +286,7 @@ def test_forks_of_a_process_whose_thread_works_do_not_hang(make_shared):
     with another_process(make_shared.db, busy) as other:
         next(other)
         for _ in range(50):
-            other.send(None)
+            other.post(None)
             with another_process(make_shared.db, child) as forked:
                 assert next(forked)
     assert is_exact(Task)
@@ -454,7 +454,7 @@ def test_of_processes_that_leave_a_session_at_once_one_closes_it(queue):
                 next(other)
                 other.send(session.uuid)
         for other in others:
-            other.tell(None)
+            other.post(None)
         for other in others:
             other.hear()
         # As there.

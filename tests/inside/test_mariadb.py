@@ -86,7 +86,7 @@ def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(
     Task = Maker(db, None)({"history": True, "keep": True}, attributes=KEYS[key])
     Task.put({"site": 1, "page": "a"} if KEYS[key] else {})
     held = Task.take()
-    assert [told.event for told in Task.xq.history(held.ack())] == ["put", "take", "ack"]
+    assert [row.event for row in Task.xq.history(held.ack())] == ["put", "take", "ack"]
 
 
 def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
@@ -255,7 +255,7 @@ def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
         model.put({"name": "c"})
     assert heard == [("put", "X", "R")]
     assert is_exact(model)
-    assert [told.event for told in model.xq.history()] == ["put"]
+    assert [row.event for row in model.xq.history()] == ["put"]
     db.execute_sql(f"ALTER TABLE task_xq_count ENGINE = {engine}")
     (told,) = model.xq.check()
     assert f"task_xq_count is a table of {engine}" in told

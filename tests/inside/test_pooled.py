@@ -46,7 +46,7 @@ def test_tasks_are_put_taken_and_acked_by_many_threads(make):
 
     in_threads(make.db, *[work] * 8)
     assert Task.xq.count("D") == Task.xq.stats().transition["T-D"]
-    assert {(told.source, told.target): told.event for told in Task.xq.history()} == {
+    assert {(row.source, row.target): row.event for row in Task.xq.history()} == {
         ("X", "R"): "put",
         ("R", "T"): "take",
         ("T", "D"): "ack",

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from tests.factories import task
 from tests.support import sqlite_history as support
-from tests.support.history import ALL, told
+from tests.support.history import ALL, transitions
 
 db, shared_db = support.db, support.shared_db
 
@@ -22,7 +22,7 @@ def test_what_a_new_connection_asks_does_not_begin_to_read(make_shared):
         with closing(sqlite3.connect(make_shared.db.database)) as other, other:
             other.execute("INSERT INTO task (status, size, attempts) VALUES ('R', 0, 0)")
         Task.put(task())
-    assert told(Task) == ["X-R write", "X-R put"]
+    assert transitions(Task) == ["X-R write", "X-R put"]
 
 
 def test_printf_is_what_it_was_on_connections_of_xq(make):
@@ -46,10 +46,10 @@ def test_a_call_within_a_statement_of_another_leaves_that_its_event(make):
     # SQLite fires the trigger that was made last first.
     connection.execute("CREATE TRIGGER app AFTER UPDATE ON task BEGIN SELECT puts_another(); END")
     Task.take()
-    assert told(Task) == ["X-R put", "R-T take"]
-    assert told(Other) == ["X-R put", "X-R put"]
+    assert transitions(Task) == ["X-R put", "R-T take"]
+    assert transitions(Other) == ["X-R put", "X-R put"]
     Task._meta.database.execute_sql("UPDATE other SET status = 'T'")
-    assert told(Other)[2:] == ["R-T write", "R-T write"]
+    assert transitions(Other)[2:] == ["R-T write", "R-T write"]
 
 
 def test_queues_on_a_connection_that_is_set_up_twice_share_their_events(make):
@@ -60,4 +60,4 @@ def test_queues_on_a_connection_that_is_set_up_twice_share_their_events(make):
     for _ in range(2):  # the first is after the transaction in which the connection was set up
         Task.put(task())
         Other.put(task())
-    assert {*told(Task), *told(Other)} == {"X-R put"}
+    assert {*transitions(Task), *transitions(Other)} == {"X-R put"}

@@ -77,7 +77,7 @@ def seen(queue: Tubes) -> Any:
     return queue.tube(), queue.identify(), {name: tube.statistics()["tasks"] for name, tube in queue.tube.items()}
 
 
-def told(queue: Tubes) -> str:
+def state_of(queue: Tubes) -> str:
     """The state, "" while the server does not answer."""
     try:
         return queue.state()
@@ -342,7 +342,7 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     tube.release(tube.take(0))  # so it is looked after
     may_be_written(server, there.database, False)
     there.close()
-    eventually(lambda: told(queue) == "WAITING" and pauses(there))
+    eventually(lambda: state_of(queue) == "WAITING" and pauses(there))
     replicate(server, there.database)
     before = seen(queue)
     assert (before[2]["tube"]["ready"], before[2]["tube"]["delayed"]) == (1, 1)
@@ -351,7 +351,7 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     assert seen(queue) == before
     may_be_written(server, there.database, True)
     there.close()
-    eventually(lambda: told(queue) == "RUNNING")
+    eventually(lambda: state_of(queue) == "RUNNING")
     eventually(lambda: ready(tube) == 2)
     assert not pauses(there)
     assert tube.take(0).data == "a"
@@ -373,7 +373,7 @@ def test_who_waits_is_told_when_the_server_begins_to_only_read(server, there, ki
         except pw.PeeweeException:  # a class does not outlive its connection, as queues do
             assert (kind, type(server)) == ("rows", Postgres)
     there.close()
-    eventually(lambda: told(queue) == "WAITING")
+    eventually(lambda: state_of(queue) == "WAITING")
 
 
 def test_who_waits_for_room_is_told_when_the_server_begins_to_only_read(server, there):
@@ -386,7 +386,7 @@ def test_who_waits_for_room_is_told_when_the_server_begins_to_only_read(server, 
     if isinstance(server, MariaDB):
         assert answers(waiting.result) in ("ENDING", "WAITING")
     there.close()
-    eventually(lambda: told(queue) == "WAITING")
+    eventually(lambda: state_of(queue) == "WAITING")
 
 
 def test_who_waits_outlives_a_server_that_cannot_be_asked_for_a_while(server, there):
@@ -401,7 +401,7 @@ def test_who_waits_outlives_a_server_that_cannot_be_asked_for_a_while(server, th
     tube.model.xq._waiting.wake_all()
     server.start()
     there.close()
-    eventually(lambda: told(queue) == "RUNNING")
+    eventually(lambda: state_of(queue) == "RUNNING")
     tube.put("a")
     assert waiting.result().data == "a"
 
@@ -415,7 +415,7 @@ def test_what_a_session_held_that_was_left_while_the_server_only_read_comes_back
         may_be_written(server, there.database, False)
     may_be_written(server, there.database, True)
     there.close()
-    eventually(lambda: told(queue) == "RUNNING")
+    eventually(lambda: state_of(queue) == "RUNNING")
     eventually(lambda: ready(tube) == 1)
 
 
@@ -425,11 +425,11 @@ def test_a_process_that_only_puts_is_refused_at_once(server, there):
     tube.put("a")
     may_be_written(server, there.database, False)
     there.close()
-    eventually(lambda: told(queue) == "WAITING")
+    eventually(lambda: state_of(queue) == "WAITING")
     assert answers(lambda: tube.put("b")) == "WAITING"
     may_be_written(server, there.database, True)
     there.close()
-    eventually(lambda: told(queue) == "RUNNING")
+    eventually(lambda: state_of(queue) == "RUNNING")
     assert tube.put("b").id > 1
 
 
@@ -468,7 +468,7 @@ def test_a_standby_begins_waits_and_runs_when_it_is_promoted():
             closed_at_last(standby.peewee("app")) as there,
         ):
             queue: Any = Tubes(there)
-            eventually(lambda: told(queue) == "INIT")
+            eventually(lambda: state_of(queue) == "INIT")
             assert answers(lambda: queue.create_tube("tube", "fifottl")) == "INIT"
             made: Any = Tubes(db)
             tube = made.create_tube("tube", "fifottl")
@@ -476,14 +476,16 @@ def test_a_standby_begins_waits_and_runs_when_it_is_promoted():
             tube.put("late", delay=SOON)
             assert made.state() == "RUNNING"
             eventually(
-                lambda: told(queue) == "WAITING" and queue.tube() == ["tube"] and seen(queue)[2]["tube"]["total"] == 2
+                lambda: (
+                    state_of(queue) == "WAITING" and queue.tube() == ["tube"] and seen(queue)[2]["tube"]["total"] == 2
+                )
             )
             assert refused(queue, queue.tube.tube) == {"WAITING"}
             db.close()
             primary.stop("immediate")
             assert queue.state() == "WAITING"
             standby.run("SELECT pg_promote()")
-            eventually(lambda: told(queue) == "RUNNING")
+            eventually(lambda: state_of(queue) == "RUNNING")
             assert queue.tube.tube.take(0).data == "a"
             assert queue.tube.tube.take(PATIENCE).data == "late"
             assert queue.tube.tube.model.xq.check() == []

@@ -136,7 +136,7 @@ def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
     # It only holds the place: SQLite itself does not bear a fork while another thread is within it.
     with shared.xq._waiting.takers.enter(), another_process(shared._meta.database, child) as other:
         assert next(other) == "begun"
-        other.tell(None)
+        other.post(None)
         put = shared.put(task())
         assert other.hear() == put.id
 

@@ -7,10 +7,10 @@ from typing import Any
 ALL = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "ttl": 100, "history": True}
 
 
-def told(Task: Any, key: Any = None, **when: Any) -> list[str]:
+def transitions(Task: Any, key: Any = None, **when: Any) -> list[str]:
     """The transitions, as "R-T take"."""
     return [f"{row.source}-{row.target} {row.event}" for row in Task.xq.history(key, **when)]
 
 
 def last(Task: Any) -> str:
-    return told(Task)[-1]
+    return transitions(Task)[-1]

@@ -28,7 +28,7 @@ from tests.steps import (
     make_impatient,
     run_script,
 )
-from tests.support.history import ALL, last, told
+from tests.support.history import ALL, last, transitions
 from xq import BadType, FeatureOff, NotInstalled
 from xq.testing import Clock
 
@@ -46,7 +46,7 @@ def of_its_kind(db: pw.Database, there: Mapping[type[pw.Database], Any], elsewhe
 def test_put_take_and_ack_are_told(make):
     Task = make({"history": True})
     Task.xq.ack(bring(Task, "T"))
-    assert told(Task) == ["X-R put", "R-T take", "T-X ack"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-X ack"]
 
 
 def test_ack_into_d_and_into_z_is_an_ack(make):
@@ -112,7 +112,7 @@ def test_a_taken_task_past_its_lifetime_returns_and_is_dropped_by_it(make):
     bring(Task, "T")
     Task.xq.clock.tick(11)
     Task.xq.sweep()
-    assert told(Task) == ["X-R put", "R-T take", "T-R lifetime", "R-X lifetime"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-R lifetime", "R-X lifetime"]
 
 
 def test_what_take_finds_due_is_told_by_the_timer(make):
@@ -120,14 +120,14 @@ def test_what_take_finds_due_is_told_by_the_timer(make):
     bring(Task, "T")
     Task.xq.clock.tick(60)
     Task.take()
-    assert told(Task) == ["X-R put", "R-T take", "T-R ttr", "R-T take"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-R ttr", "R-T take"]
 
 
 def test_many_tasks_have_a_row_each(make):
     Task = make(ALL)
     Task.xq.put_many(tasks(3))
     Task.xq.ack_many(Task.xq.take_many(3))
-    assert told(Task) == ["X-R put"] * 3 + ["R-T take"] * 3 + ["T-D ack"] * 3
+    assert transitions(Task) == ["X-R put"] * 3 + ["R-T take"] * 3 + ["T-D ack"] * 3
     assert [row.key for row in Task.xq.history()] == ["1", "2", "3"] * 3
 
 
@@ -138,7 +138,7 @@ def test_release_all_and_truncate_are_release_and_kill(make):
     Task.xq.release_all()
     assert last(Task) == "T-R release"
     Task.xq.truncate()
-    assert sorted(told(Task)[-2:]) == ["R-X kill", "W-X kill"]
+    assert sorted(transitions(Task)[-2:]) == ["R-X kill", "W-X kill"]
 
 
 def test_the_end_of_a_session_is_a_release(make):
@@ -155,7 +155,7 @@ def test_what_is_put_over_another_task_is_a_put(make):
     Task.put({"job": "a"}, on_conflict="skip")
     Task.put({"job": "a"}, on_conflict="replace")
     Task.put({"job": "a"}, on_conflict="replace", delay=5)
-    assert told(Task) == ["X-R put", "R-R put", "R-W put"]
+    assert transitions(Task) == ["X-R put", "R-R put", "R-W put"]
 
 
 def test_a_state_that_is_entered_anew_has_a_row_and_touch_has_none(make):
@@ -164,7 +164,7 @@ def test_a_state_that_is_entered_anew_has_a_row_and_touch_has_none(make):
     found = Task.xq.restart(found, delay=9)
     assert last(Task) == "W-W restart"
     Task.xq.switch(Task.xq.switch(found, "B"), "B")
-    assert told(Task)[-2:] == ["W-B switch", "B-B switch"]
+    assert transitions(Task)[-2:] == ["W-B switch", "B-B switch"]
     Task.dig(found)
     rows = len(Task.xq.history())
     Task.touch(found, 5)
@@ -190,7 +190,7 @@ def test_what_the_application_writes_itself_is_a_write(make):
     Task.update(status="elsewhere").execute()
     Task.update(status="R").execute()
     Task.delete().execute()
-    assert told(Task) == ["X-R write", "R-T take", "T-B write", "B-X write", "X-R write", "R-X write"]
+    assert transitions(Task) == ["X-R write", "R-T take", "T-B write", "B-X write", "X-R write", "R-X write"]
 
 
 def test_what_another_program_writes_is_a_write_by_the_time_of_the_machine(make_shared):
@@ -205,7 +205,7 @@ def test_what_another_program_writes_is_a_write_by_the_time_of_the_machine(make_
     before = time.time_ns() // 1000
     with another_process(Task._meta.database, plain) as other:
         next(other)
-    assert told(Task) == ["X-R put", "R-T write", "T-X write"]
+    assert transitions(Task) == ["X-R put", "R-T write", "T-X write"]
     for row in Task.xq.history():
         assert before - 60_000_000 < row.at_us < time.time_ns() // 1000 + 60_000_000
         assert row.owner is None
@@ -217,22 +217,22 @@ def test_a_row_that_is_not_the_queues_has_no_history(make):
     Task.update(status="other").execute()
     Task.update(name="x").execute()
     Task.delete().execute()
-    assert told(Task) == []
+    assert transitions(Task) == []
 
 
 def test_an_update_of_other_columns_has_no_row(make):
     Task = make(ALL, roles=FULL)
     found = Task.put(task())
     Task.update(name="x", tube="y", runat=None).execute()
-    assert told(Task, found) == ["X-R put"]
+    assert transitions(Task, found) == ["X-R put"]
 
 
 def test_a_key_that_changes_ends_one_task_and_begins_another(make):
     Task = make(ALL)
     Task.put(task())
     Task.update(id=7).execute()
-    assert told(Task, 1) == ["X-R put", "R-X write"]
-    assert told(Task, 7) == ["X-R write"]
+    assert transitions(Task, 1) == ["X-R put", "R-X write"]
+    assert transitions(Task, 7) == ["X-R write"]
 
 
 def test_a_refused_call_leaves_no_word_behind(make):
@@ -251,15 +251,15 @@ def test_the_history_is_rolled_back_with_the_change(make):
     Task = make(ALL)
     with Task._meta.database.atomic() as transaction:
         Task.put(task())
-        assert told(Task) == ["X-R put"]
+        assert transitions(Task) == ["X-R put"]
         transaction.rollback()
-    assert told(Task) == []
+    assert transitions(Task) == []
     with Task._meta.database.atomic():
         Task.put(task())
         with Task._meta.database.atomic() as savepoint:
             Task.take()
             savepoint.rollback()
-    assert told(Task) == ["X-R put"]
+    assert transitions(Task) == ["X-R put"]
 
 
 def test_the_first_call_on_a_connection_may_be_in_a_transaction(make):
@@ -272,7 +272,7 @@ def test_the_first_call_on_a_connection_may_be_in_a_transaction(make):
         Task.create()
         Task.take()
     Task.xq.release_all()
-    assert told(Task) == ["X-R put", "X-R write", "R-T take", "T-R release"]
+    assert transitions(Task) == ["X-R put", "X-R write", "R-T take", "T-R release"]
 
 
 def test_a_reconnected_process_tells_its_events(make_shared):
@@ -282,7 +282,7 @@ def test_a_reconnected_process_tells_its_events(make_shared):
         make_shared.db.close()
         make_shared.db.connect()
         Task.take().release()
-    assert told(Task) == ["X-R put", *["R-T take", "T-R release"] * 3]
+    assert transitions(Task) == ["X-R put", *["R-T take", "T-R release"] * 3]
 
 
 def test_threads_tell_each_their_own_events(make_shared):
@@ -295,7 +295,7 @@ def test_threads_tell_each_their_own_events(make_shared):
             found.bury()
 
     in_threads(make_shared.db, work, work, work)
-    rows = told(Task)
+    rows = transitions(Task)
     assert {row: rows.count(row) for row in rows} == {
         "X-R put": 40,
         "R-T take": 40,
@@ -310,7 +310,7 @@ def test_two_queues_of_a_connection_tell_their_events(make):
     Task.put(task())
     Other.put(task())
     Other.take()
-    assert (told(Task), told(Other)) == (["X-R put"], ["X-R put", "R-T take"])
+    assert (transitions(Task), transitions(Other)) == (["X-R put"], ["X-R put", "R-T take"])
 
 
 # what a row tells
@@ -353,7 +353,7 @@ def test_a_key_of_several_parts_is_a_json_array(make):
     Task.put({"host": 'a"b', "number": 7})
     Task.put({"host": 'a"b', "number": 8})
     assert [json.loads(row.key) for row in Task.xq.history(('a"b', 7))] == [['a"b', 7]]
-    assert told(Task, Task.take()) == ["X-R put", "R-T take"]
+    assert transitions(Task, Task.take()) == ["X-R put", "R-T take"]
 
 
 WITH_SCALE = {pw.PostgresqlDatabase: "1.50000", pw.MySQLDatabase: "1.50000"}  # that of the column
@@ -390,7 +390,7 @@ def test_the_letters_are_told_whatever_is_stored(make):
     Task = make({"keep": True, "history": True}, model=model, statuses={"R": 10, "T": 20, "D": 30})
     bring(Task, "D")
     Task.update(status=99).execute()
-    assert told(Task) == ["X-R put", "R-T take", "T-D ack", "D-X write"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-D ack", "D-X write"]
 
 
 # time
@@ -470,10 +470,10 @@ def test_the_sweep_forgets_what_is_older_than_the_seconds(make):
     Task.take()
     clock.tick(4)
     assert Task.xq.sweep() == 0
-    assert told(Task) == ["X-R put", "R-T take"]
+    assert transitions(Task) == ["X-R put", "R-T take"]
     clock.tick(1)
     assert Task.xq.sweep() == 0
-    assert told(Task) == ["R-T take"]
+    assert transitions(Task) == ["R-T take"]
     assert Task.xq.history(found)[0].dur_us is None
     clock.tick(10)
     Task.xq.sweep()
@@ -487,7 +487,7 @@ def test_many_rows_are_forgotten_at_once(make):
     Task.xq.clock.tick(11)
     Task.put(task())
     Task.xq.sweep()
-    assert told(Task) == ["X-R put"]
+    assert transitions(Task) == ["X-R put"]
     assert Task.xq.History.select().count() == 1, "rows that are too old are not only left out: one sweep deletes all"
 
 
@@ -496,7 +496,7 @@ def test_a_history_without_seconds_is_kept(make):
     Task.put(task())
     Task.xq.clock.tick(10**9)
     Task.xq.sweep()
-    assert told(Task) == ["X-R put", "R-X ttl"]
+    assert transitions(Task) == ["X-R put", "R-X ttl"]
 
 
 # the model
@@ -542,9 +542,9 @@ def test_a_table_with_rows_gets_a_history_that_begins_there(make):
     make.db.create_tables([Task])
     Task.create()
     Task = make(ALL, model=Task)
-    assert told(Task) == []
+    assert transitions(Task) == []
     Task.take()
-    assert told(Task) == ["R-T take"]
+    assert transitions(Task) == ["R-T take"]
     assert Task.xq.check() == []
 
 
@@ -555,7 +555,7 @@ def test_the_text_of_the_installation_may_run_twice_and_keeps_the_history(make):
         run_script(make.db, Task.xq.ddl())
     Task.xq.install()
     Task.xq.release_all()
-    assert told(Task) == ["X-R put", "R-T take", "T-R release"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-R release"]
 
 
 def test_nothing_is_left_after_uninstall(make):
@@ -570,7 +570,7 @@ def test_other_features_later_turn_the_history_on_and_off(make):
     Task = make({"zombie": True, "history": True})
     bring(Task, "Z")
     Task.xq.reconfigure({"keep": True, "history": 60}, move={"Z": "D"})
-    assert told(Task)[-2:] == ["T-Z ack", "Z-D reconfigure"]
+    assert transitions(Task)[-2:] == ["T-Z ack", "Z-D reconfigure"]
     assert Task.xq.check() == []
     Task.xq.reconfigure({"keep": True})
     with pytest.raises(FeatureOff):
@@ -579,7 +579,7 @@ def test_other_features_later_turn_the_history_on_and_off(make):
     bring(Task, "D")
     Task.xq.reconfigure({"keep": True, "history": True})
     bring(Task, "D")
-    assert told(Task) == ["X-R put", "R-T take", "T-D ack"]
+    assert transitions(Task) == ["X-R put", "R-T take", "T-D ack"]
     assert Task.xq.check() == []
 
 
@@ -621,6 +621,6 @@ def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(kind, call, tmp
             with db.atomic():
                 Task.put(task()) if call == "put" else Task.create()
                 assert next(other) == [1, 2, 2]
-        owners = [told.owner is not None for told in Task.xq.history() if "T" in (told.source, told.target)]
+        owners = [row.owner is not None for row in Task.xq.history() if "T" in (row.source, row.target)]
         assert owners == [True] * 6
         assert is_exact(Task)

@@ -146,7 +146,7 @@ def create_at_once(make, within):
     with processes(make.db, *[script] * 6) as others:
         assert {next(other) for other in others} == {"connected"}
         for other in others:
-            other.tell("create")
+            other.post("create")
         assert {other.hear() for other in others} == {"done"}
     assert [Task.xq.check() for Task in queues] == [[], []]
     assert [Task.xq.count("R") for Task in queues] == [6, 6]
@@ -265,7 +265,7 @@ def test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after
         Task.put({"tube": f"%_;'{odd}", "job": "a"})
         assert Task.take(tube=f"%_;'{odd}").ack().status == f"{odd}'"
         assert Task.stats().tube[f"%_;'{odd}"].transition == {"X-R": 1, "R-T": 1, "T-D": 1}
-        assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+        assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
         assert Task.xq.check() == []
 
 

@@ -82,7 +82,7 @@ def queue(make: Maker, features: dict[str, Any], **options: Any) -> Any:
     return make(features, attributes={"status": pw.CharField(default="R", null=True)}, **options)
 
 
-def told(Task: Any, answer: Any) -> tuple[Any, bool]:
+def answered(Task: Any, answer: Any) -> tuple[Any, bool]:
     """An answer, whose task is looked at: as it is now, or, when it is gone, of the key that was waited for."""
     found, processed = answer
     now = row(Task, found)
@@ -98,7 +98,7 @@ def test_who_waits_is_told_when_a_task_is(make_shared, how):
     put = Task.put(task())
     waits = [waiter(Task, lambda: Task.wait(put.id, timeout=PATIENCE)) for _ in range(2)]
     end(Task, put.id)
-    assert [told(Task, each.result()) for each in waits] == [(put.id, answer)] * 2
+    assert [answered(Task, each.result()) for each in waits] == [(put.id, answer)] * 2
     assert waited_for(Task) == []
 
 
@@ -114,7 +114,7 @@ def test_another_process_that_waits_is_told_when_a_task_is(make_shared, how):
 
     with another_process(Task._meta.database, waits) as other:
         assert next(other) == "begun"
-        other.tell(None)
+        other.post(None)
         eventually(lambda: waited_for(Task))
         (key,) = waited_for(Task)
         end(Task, key)
@@ -400,7 +400,7 @@ def test_a_put_that_waits_misses_no_end(make_shared):
 
     with another_process(Task._meta.database, worker) as other:
         assert next(other) == "begun"
-        other.tell(None)
+        other.post(None)
         assert [Task.xq.put(task(), wait=PATIENCE)[1] for _ in range(300)] == [True] * 300
         assert Task.xq.put(task(name="the end"), wait=PATIENCE)[1]
         assert other.hear() == "done"
@@ -426,7 +426,7 @@ def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
         if not next(other):
             pytest.skip("this system does not let a process open so many files")
         assert next(other) == "waiting"
-        other.tell(None)
+        other.post(None)
         for _ in range(n):
             taken = Task.take(timeout=PATIENCE)
             if taken.size % 2:
@@ -448,7 +448,7 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(make_shared):
 
     with another_process(db, waits) as other:
         next(other)
-        other.tell(None)
+        other.post(None)
         eventually(lambda: waited_for(Task))
         Task.take()
         other.kill()
@@ -478,7 +478,7 @@ def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_shared, 
     before = rows()
     with another_process(db, waits) as other:
         assert next(other) is None
-        other.tell(None)
+        other.post(None)
         eventually(lambda: what == "a task" or waited_for(Task))
         assert all(len(now) > len(before[table]) for table, now in rows().items() if now)
         other.kill()
