@@ -92,7 +92,7 @@ def test_a_waiting_take_wakes_when_the_transaction_of_the_put_is_committed(make_
     waiting.start()
     eventually(lambda: Task.xq._waiting.anybody)
     with transaction.atomic():
-        Task.put({"name": "late"}, delay=0.05)
+        Task.put({"name": "late"}, delay=3600)
         Task.put({"name": "now"})
     waiting.join(60)
     assert [task.name for task in found] == ["now"]
