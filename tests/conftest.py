@@ -19,7 +19,7 @@ pytest.register_assert_rewrite("tests.random_calls")
 
 import xq  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
-from xq.runtime import maintenance  # noqa: E402
+from xq.runtime.threads import threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
@@ -33,7 +33,7 @@ def _end_maintenance(name: str | None = None) -> None:
 
     Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
     """
-    for database, of in maintenance.threads().items():
+    for database, of in threads().items():
         own = database.at[0] if hasattr(database, "at") else database.database  # Django's, or Peewee's
         if name is None or str(own) == name:
             of.end()

@@ -11,7 +11,7 @@ from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
 from xq.engine.unit import Database
-from xq.runtime.maintenance import QueueMaintenance
+from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.pipeline.archives import Archives
 from xq.pipeline.pipeline import Pipeline
-from xq.runtime.maintenance import QueueMaintenance
+from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 from xq.runtime.worker import Work, Workers, work
 from xq.sessions import session as sessions

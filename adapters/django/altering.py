@@ -18,7 +18,7 @@ from xq.adapters.django.frozen import Installed, in_database, in_migrations, in_
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.core.errors import ConfigurationError, Error
 from xq.queue import Queue
-from xq.runtime.maintenance import leave
+from xq.runtime.threads import leave
 
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # a queue never survives these
 

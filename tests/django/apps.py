@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from xq.adapters.django.connections import Place
-from xq.runtime.maintenance import leave
+from xq.runtime.threads import leave
 
 _numbers = itertools.count(1)
 

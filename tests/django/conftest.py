@@ -77,7 +77,7 @@ from tests.django.sites import manage, served  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
-from xq.runtime.maintenance import QueueMaintenance
+from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import session as sessions
 from xq.testing import Clock
 

@@ -14,7 +14,7 @@ import xq
 from tests.django.apps import installed
 from tests.django.conftest import one_more
 from tests.django.test_migrations import FIELDS, SECOND, order
-from xq.runtime.maintenance import leave
+from xq.runtime.threads import leave
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from tests.steps import (
 from xq.adapters.databases.file_liveness import FileNotifier
 from xq.adapters.databases.session_connection import ServerNotifier
 from xq.engine import take
-from xq.runtime import maintenance as sweep
+from xq.runtime.threads import threads
 from xq.sessions import liveness
 from xq.sessions import session as sessions
 from xq.testing import Clock
@@ -420,7 +420,7 @@ def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_fr
     with another_process(db, child) as other:
         taken = next(other)
         waits = Work(db, lambda: Task.take(timeout=PATIENCE))
-        eventually(lambda: db in sweep._threads)
+        eventually(lambda: db in threads())
         assert next(other) == "committed"
         other.kill()
         eventually(lambda: not waits.goes_on)

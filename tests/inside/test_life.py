@@ -38,7 +38,7 @@ from tests.steps import (
     writing,
 )
 from tests.support.life import FEATURES, takes, watch
-from xq.runtime import maintenance as sweep
+from xq.runtime import maintenance
 from xq.sessions import liveness
 from xq.sessions import session as sessions
 
@@ -626,7 +626,7 @@ def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypat
 
     with another_process(make_shared.db, child) as other:
         assert next(other)
-        until = time.monotonic() + 2 * sweep.LOOK
+        until = time.monotonic() + 2 * maintenance.LOOK
         eventually(lambda: time.monotonic() > until)  # whoever was told by now has looked
         assert next(other) == "taken"
         other.kill()

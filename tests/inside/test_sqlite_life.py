@@ -374,7 +374,8 @@ import signal, sys
 import peewee as pw
 from tests.conftest import Maker
 from tests.steps import eventually
-from xq.runtime.maintenance import FALLBACK, threads
+from xq.runtime.maintenance import FALLBACK
+from xq.runtime.threads import threads
 db = pw.SqliteDatabase(sys.argv[1], timeout=20)
 Task = Maker(db, None)({"buried": True, "delayed": True}, roles=("runat",))
 Task.take()

@@ -24,8 +24,8 @@ import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, is_exact, state, transitions
-from xq.runtime import maintenance as sweep
 from xq.runtime.maintenance import RETRY
+from xq.runtime.threads import threads
 from xq.sessions import session as sessions
 from xq.testing import Clock
 
@@ -153,14 +153,14 @@ def test_the_thread_that_keeps_time_outlives_the_folder_of_the_file(make, folder
     Task.take()
     make.db.close()
     folder.rename(away := folder.with_name("away"))
-    maintenance = sweep._threads[make.db]
+    maintenance = threads()[make.db]
     for _ in range(2):  # it sees that the file is gone, and goes on
         with maintenance.working:
             maintenance._cycle()
     away.rename(folder)
     Task.take()
     assert reaches(Task, Task.put(task(), delay=0.1), "R")
-    assert sweep._threads[make.db] is maintenance
+    assert threads()[make.db] is maintenance
     make.db.close()
 
 

@@ -26,7 +26,7 @@ from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, in_t
 from tests.support.servers_fail import ONLY_READ, Standby
 from tests.support.tubes import Rows
 from xq.core.ports import ErrorKind
-from xq.runtime import maintenance as sweep
+from xq.runtime.threads import threads
 from xq.tubes import Tubes
 from xq.tubes.state import LOOK, STATES, State
 
@@ -92,14 +92,14 @@ def closed_at_last(db: Any) -> Iterator[Any]:
         yield db
     finally:
         db.close()
-        if maintenance := sweep._threads.get(db):
+        if maintenance := threads().get(db):
             maintenance.end()
             maintenance.thread.join(STUCK)
 
 
 def pauses(db: pw.Database) -> bool:
     """Whether the maintenance thread of a database has paused."""
-    return sweep._threads[db].paused
+    return threads()[db].paused
 
 
 def ready(tube: Any) -> int:
@@ -326,7 +326,7 @@ def replicate(server: Server, database: str) -> None:
 
 def been_by(db: pw.Database) -> None:
     """Until the thread that looks after a database has looked whether it may be written, and gone on."""
-    maintenance = sweep._threads[db]
+    maintenance = threads()[db]
     asked = maintenance.ask_to_write.next_at
     eventually(lambda: math.inf > maintenance.ask_to_write.next_at > asked)
     with maintenance.working:
@@ -495,7 +495,7 @@ def test_one_who_asks_wakes_the_thread_that_rests(db_of_a_file):
     queue, db = db_of_a_file
     tube = queue.create_tube("tube", "fifottl")
     assert tube.take(0) is None
-    maintenance = sweep._threads[db]
+    maintenance = threads()[db]
     with maintenance.working:
         maintenance.paused = True  # as if it had been told that the file may not be written
         states = [queue.state()]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.support.life import watch
 from tests.support.timers import LATE, seen
-from xq.runtime import maintenance as sweep
+from xq.runtime import maintenance
 from xq.sessions import liveness
 
 
 def test_what_is_due_before_anybody_could_look_is_not_left_for_later(make_shared, monkeypatch):
-    for module, seconds in ((sweep, "FALLBACK"), (sweep, "LOOK"), (liveness, "ORPHANS")):
+    for module, seconds in ((maintenance, "FALLBACK"), (maintenance, "LOOK"), (liveness, "ORPHANS")):
         monkeypatch.setattr(module, seconds, float(LATE))  # else each was left for a second, and then moved
     Task = make_shared({"delayed": True})
     watch(Task)

@@ -14,8 +14,8 @@ from tests.inside.steps import sleeps
 from tests.steps import PATIENCE, Work, another_process, eventually, waiter
 from tests.support import fallback
 from tests.support.wait import waited_for
-from xq.runtime import maintenance as sweep
 from xq.runtime import waiters
+from xq.runtime.threads import threads
 from xq.runtime.waiters import Deadline
 
 no_fallback = fallback.no_fallback
@@ -50,8 +50,8 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, 
     with another_process(db, acks) as other:
         assert next(other) == "begun"
         waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
-        eventually(lambda: db in sweep._threads)
-        deaf = sweep._threads[db]
+        eventually(lambda: db in threads())
+        deaf = threads()[db]
         deaf.end()
         deaf.thread.join(PATIENCE)
         assert next(other) == "done"

@@ -267,7 +267,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the waits of a killed process stay in the database",
-        "xq/runtime/maintenance.py",
+        "xq/runtime/queue_maintenance.py",
         '            if event == "died":\n                self.forget_waits(uuid)\n',
         "",
         (f"{CORE}/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",),

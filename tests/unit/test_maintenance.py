@@ -21,9 +21,9 @@ def test_the_pause_after_a_failure_doubles_up_to_a_limit_and_begins_anew_after_a
         return False
 
     database = Event()  # any object
-    sessions: Any = None
+    none: Any = None
     notifier: Any = SimpleNamespace(replaced=replaced, wait=lambda seconds, eagerly: False)
-    thread = MaintenanceThread(database, notifier, sessions)
+    thread = MaintenanceThread(database, notifier, list, sessions=none, timer=none)
     vars(thread)["_hurry"] = SimpleNamespace(wait=pauses.append, clear=lambda: None)
     for _ in range(10):
         assert thread._wait_and_work()

@@ -24,7 +24,7 @@ from xq.sessions.forking import at_fork
 from xq.sessions.liveness import Liveness, Reaper, held_by
 
 if TYPE_CHECKING:
-    from xq.runtime.maintenance import QueueMaintenance
+    from xq.runtime.queue_maintenance import QueueMaintenance
     from xq.tubes.custom import CustomTube
 
 R = TypeVar("R")

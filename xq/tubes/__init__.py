@@ -14,7 +14,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.queue import Queue
-from xq.runtime import maintenance
+from xq.runtime.threads import is_paused
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
@@ -89,7 +89,7 @@ class Tubes:
             "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: maintenance.is_paused(self.database),
+            "paused": lambda: is_paused(self.database),
         }
         return State(questions, self._queue.adapter.store.classify)
 

@@ -16,7 +16,7 @@ from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, Tu
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
 from xq.queue import Queue
-from xq.runtime.maintenance import QueueMaintenance
+from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions.session import owner_of
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State

@@ -17,7 +17,8 @@ from xq.adapters.tubes import Record, TubeRecords
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.queue import Queue
-from xq.runtime.maintenance import PAUSE, QueueMaintenance
+from xq.runtime.maintenance import PAUSE
+from xq.runtime.queue_maintenance import QueueMaintenance
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect

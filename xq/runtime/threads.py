@@ -1,0 +1,140 @@
+"""The maintenance threads of this process: their start, their end, and what a fork and the exit do with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import UTC
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet, finalize
+
+from apscheduler.executors.debug import DebugExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from xq.runtime.maintenance import RETRY, MaintenanceThread
+from xq.sessions import session as sessions
+from xq.sessions.forking import at_fork
+from xq.sessions.liveness import held_by
+from xq.sessions.session import Sessions
+
+if TYPE_CHECKING:
+    from xq.runtime.queue_maintenance import QueueMaintenance
+
+log = logging.getLogger("xq")
+
+LEAVING = 60.0  # seconds that `leave` waits for the thread to end
+
+queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
+_threads: WeakKeyDictionary[Any, MaintenanceThread] = WeakKeyDictionary()  # by database
+_scheduler: BackgroundScheduler | None = None
+_starting = threading.RLock()
+_kept_out: list[MaintenanceThread] = []  # stopped between two cycles while this process forks
+
+
+def queues_of(mine: Sessions) -> list[QueueMaintenance]:
+    return [queue for queue in held_by(queues) if queue.sessions is mine]
+
+
+def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
+    """Return the maintenance thread for the database of a queue, started if necessary; None if there can be none."""
+    database = queue.database.store.database
+    with _starting:
+        thread = _threads.get(database)
+        if thread is None or not thread.thread.is_alive():
+            mine = queue.database.open().sessions
+            try:
+                notifier = queue.database.notifier()
+            except OSError as error:
+                log.warning("no thread can maintain %s: %s", queue.name, error)
+                return None
+            if notifier is None or database is None:
+                return None
+            thread = _threads[database] = MaintenanceThread(database, notifier, partial(queues_of, mine), mine, timer)
+            finalize(database, thread.end).atexit = False
+            thread.thread.start()
+    return thread
+
+
+def threads() -> dict[Any, MaintenanceThread]:
+    """Return the maintenance threads of this process, by database."""
+    return dict(held_by(_threads.items()))
+
+
+def is_paused(database: object) -> bool:
+    """Return whether the thread of a database has paused because that is read-only. If so, wake it to check again."""
+    thread = _threads.get(database)
+    if thread is None or not thread.paused or not thread.thread.is_alive():
+        return False
+    thread.call_for(thread.ask_to_write)
+    return True
+
+
+def leave(database: object) -> None:
+    """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
+    mine = sessions.of(database)
+    liveness = mine.liveness
+    try:
+        mine.exit()
+    except Exception as error:
+        log.debug("a session could not be ended: %s", error)
+    with _starting:
+        thread = _threads.pop(database, None)
+    if thread is not None:
+        thread.end()
+        thread.thread.join(LEAVING)
+    for queue in queues_of(mine):
+        queue.leave()
+    if liveness is not None:
+        liveness.close()
+
+
+def timer() -> BackgroundScheduler:
+    """Return the timer of this process. Its own thread only wakes the maintenance threads."""
+    global _scheduler
+    with _starting:
+        if _scheduler is None:
+            own = logging.getLogger("xq.timer")
+            for logger in (own, logging.getLogger("apscheduler.executors.xq")):
+                logger.setLevel(logging.WARNING)  # else they log each job
+            _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
+            _scheduler.start()
+        return _scheduler
+
+
+def _before_exit() -> None:
+    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
+    ending = held_by(_threads.values())
+    for thread in ending:
+        thread.end()
+    for thread in ending:
+        thread.thread.join(RETRY)
+
+
+sessions.before_exit.append(_before_exit)
+
+
+def _before_fork() -> None:
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    # In the order of the thread itself, which holds `working` when it starts the timer.
+    _kept_out.extend(thread for thread in held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
+    _starting.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _starting.release()
+    while _kept_out:
+        _kept_out.pop().working.release()
+
+
+def _after_fork_in_child() -> None:
+    global _scheduler, _starting, _threads
+    _kept_out.clear()
+    for thread in held_by(_threads.values()):
+        thread.disown()
+    _scheduler, _starting, _threads = None, threading.RLock(), WeakKeyDictionary()
+    for queue in held_by(queues):
+        queue.forked()
+
+
+at_fork("threads", _after_fork_in_child, before=_before_fork, in_parent=_after_fork_in_parent)
