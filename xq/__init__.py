@@ -34,6 +34,7 @@ from xq.core.errors import (
 from xq.core.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
 from xq.engine.stats import Stats
 from xq.queue import Queue
+from xq.runtime.lease import Lease, current
 from xq.sessions.session import Session
 from xq.tubes import Tubes
 
@@ -57,6 +58,7 @@ __all__ = [
     "Full",
     "ArchiveBusy",
     "InTransaction",
+    "Lease",
     "LeftOpen",
     "Machine",
     "NotFound",
@@ -79,6 +81,7 @@ __all__ = [
     "UnknownTube",
     "WrongState",
     "__version__",
+    "current",
     "queue",
     "upgrade",
 ]

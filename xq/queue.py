@@ -146,15 +146,34 @@ class Queue(Generic[T]):
     # workers
 
     @overload
-    def worker(self, function: F, *, workers: int = ..., max_attempts: int | None = ..., finishes: bool = ...) -> F: ...
+    def worker(
+        self,
+        function: F,
+        *,
+        workers: int = ...,
+        max_attempts: int | None = ...,
+        finishes: bool = ...,
+        timeout: float | None = ...,
+    ) -> F: ...
 
     @overload
     def worker(
-        self, *, workers: int = ..., max_attempts: int | None = ..., finishes: bool = ...
+        self,
+        *,
+        workers: int = ...,
+        max_attempts: int | None = ...,
+        finishes: bool = ...,
+        timeout: float | None = ...,
     ) -> Callable[[F], F]: ...
 
     def worker(
-        self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None, finishes: bool = False
+        self,
+        function: Any = None,
+        *,
+        workers: int = 1,
+        max_attempts: int | None = None,
+        finishes: bool = False,
+        timeout: float | None = None,
     ) -> Any:
         """Make a function the worker of the queue: `run` calls it with each task, in `workers` threads.
 
@@ -172,11 +191,15 @@ class Queue(Generic[T]):
         call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
         Undone. If the function does not call `finish`, the task is acked or released as described above.
 
+        While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
+        lease of the task. A function that runs for longer than `timeout` seconds has failed: its task is released or
+        buried, and another thread works in the place of its thread, which ends when the function returns.
+
         A queue has one worker: a second one replaces the first.
         """
         if function is None:
-            return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)
-        self._work = work(self._store.name, self.machine, function, workers, max_attempts, finishes)
+            return partial(self.worker, workers=workers, max_attempts=max_attempts, finishes=finishes, timeout=timeout)
+        self._work = work(self._store.name, self.machine, function, workers, max_attempts, finishes, timeout)
         return function
 
     @property
@@ -203,12 +226,23 @@ class Queue(Generic[T]):
         takes = [self.take] if tubes is None else [partial(self.take, tube=self._tube(tube)) for tube in tubes]
         threads = given.workers if workers is None else workers
         chosen: Work[T] = work(
-            self._store.name, self.machine, given.function, threads, given.max_attempts, given.finishes
+            self._store.name,
+            self.machine,
+            given.function,
+            threads,
+            given.max_attempts,
+            given.finishes,
+            given.timeout,
         )
         if not self._store.has_threads and chosen.workers * len(takes) > 1:
             raise ConfigurationError(
                 f"{chosen.workers * len(takes)} threads of {self._store.name} cannot work on one connection "
                 "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
+            )
+        if not self._store.has_threads and chosen.timeout is not None:
+            raise ConfigurationError(
+                f"timeout= of the worker of {self._store.name} needs a connection for each thread (thread_safe=True): "
+                "another thread fails a task whose function runs for too long"
             )
         Workers(takes, lambda: self._finish, chosen, until_empty).run()
 

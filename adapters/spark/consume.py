@@ -14,7 +14,7 @@ from xq.adapters.spark.exchange import Exchange, Result
 from xq.adapters.spark.queues import check_session, queue_of
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN
-from xq.runtime.lease import Lease
+from xq.runtime.lease import Leases
 
 
 def consume(
@@ -64,14 +64,14 @@ def consume(
             also([results[key].row for key in returned])
         return [*done, *failed]
 
-    with Lease(handle) as lease:
-        while tasks := lease.take(batch, timeout):
+    with Leases(handle) as leases:
+        while tasks := leases.take(batch, timeout):
             sent = {key: exchange.sent(data) for key, data in tasks.items()}
             results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)
-            ended, lost = lease.finish(partial(finish, results), tasks)
+            ended, lost = leases.finish(partial(finish, results), tasks)
             failed = sum(results[key].error is not None for key in ended)
             outcomes.update(ack=len(ended) - failed, bury=failed, lost=len(lost))
-        released, lost = lease.release()
+        released, lost = leases.release()
         outcomes.update(release=len(released), lost=len(lost))
     return +outcomes
 

@@ -72,6 +72,75 @@ def test_a_decorator_names_the_worker(make_shared):
     assert state(Task, put) == "D"
 
 
+def test_current_is_the_lease_of_the_task_that_a_function_works_on(make_shared):
+    Task = make_shared({"keep": True, "ttr": 60}, roles=("runat", "attempts"))
+    found: list[Any] = []
+
+    @Task.xq.worker(workers=2)
+    def work(task: Any) -> None:
+        lease = xq.current()
+        found.append((lease.task is task, lease.attempt, lease.heartbeat(), lease.lost.is_set()))
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert found == [(True, 1, True, False)] * 3
+    assert transitions(Task)["T-D"] == 3
+    with pytest.raises(xq.ConfigurationError, match="in the worker's function"):
+        xq.current()
+
+
+def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goes_on(make_shared, caplog):
+    Task = make_shared({"keep": True, "buried": True}, roles=ROLES, attributes=ERROR)
+    returned, lost = threading.Event(), threading.Event()
+
+    @Task.xq.worker(timeout=0.2, max_attempts=3)
+    def work(found: Any) -> None:
+        if found.attempts > 1:
+            return
+        assert xq.current().lost.wait(PATIENCE)
+        lost.set()
+        eventually(lambda: state(Task, found) == "D")
+        returned.set()  # its ack, which comes late, does nothing
+
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert lost.is_set() and returned.wait(PATIENCE)
+    assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)
+    assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
+    assert any("TimeoutError: the function runs for longer than 0.2 s" in line for line in logged(caplog))
+
+
+def test_a_task_whose_last_attempt_runs_past_the_timeout_is_buried(make_shared):
+    Task = make_shared({"buried": True}, roles=ROLES, attributes=ERROR)
+    over = threading.Event()
+    Task.xq.worker(lambda found: over.wait(PATIENCE), timeout=0.2, max_attempts=1)
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    over.set()
+    found = row(Task, put.id)
+    assert (found.status, found.error.splitlines()[0]) == ("B", "TimeoutError: the function runs for longer than 0.2 s")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", True, float("nan"), float("inf")])
+def test_a_timeout_of_a_worker_is_a_number_of_seconds(make, timeout):
+    with pytest.raises(xq.ConfigurationError, match="timeout is a number of seconds"):
+        make().xq.worker(print, timeout=timeout)
+
+
+def test_a_heartbeat_of_a_task_that_is_not_taken_any_more_returns_false(make_shared):
+    Task = make_shared({"ttr": 60}, roles=("runat",))
+    kept: list[bool] = []
+
+    @Task.xq.worker
+    def work(task: Any) -> None:
+        Task.kill(task)
+        kept.append(xq.current().heartbeat())
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert kept == [False]
+
+
 def test_a_function_finishes_its_task_in_a_way_of_its_own(make_shared):
     Task = make_shared({"keep": True, "buried": True, "delayed": True})
     ends = {

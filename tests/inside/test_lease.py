@@ -1,4 +1,4 @@
-"""Leases: who owns their tasks, and when they are released."""
+"""Leases: who owns their tasks, when they are released, and the heartbeat of a worker."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.factories import task, tasks
-from tests.steps import state, transitions
-from xq.runtime.lease import Lease
+from tests.steps import PATIENCE, eventually, row, state, transitions
+from xq.runtime.lease import Leases
 
 
 def test_a_lease_releases_at_its_end_the_tasks_that_are_not_finished(make):
     Task = make({"keep": True})
     Task.xq.put_many(tasks(4))
-    with Lease(Task.xq) as lease:
-        assert list(lease.take(3, 0)) == [1, 2, 3]
-        ended, lost = lease.finish(lambda ours: [Task.xq.ack(ours[2]).id], [1, 2, 3])
+    with Leases(Task.xq) as leases:
+        assert list(leases.take(3, 0)) == [1, 2, 3]
+        ended, lost = leases.finish(lambda ours: [Task.xq.ack(ours[2]).id], [1, 2, 3])
         assert (ended, lost) == ({2}, set())
-        assert list(lease.take(3, 0)) == [4]
+        assert list(leases.take(3, 0)) == [4]
         assert [state(Task, key) for key in (1, 2, 3, 4)] == ["T", "D", "T", "T"]
-        assert lease.release() == ({1, 3, 4}, set())
-        assert list(lease.take(1, 0)) == [1]
+        assert leases.release() == ({1, 3, 4}, set())
+        assert list(leases.take(1, 0)) == [1]
     assert [state(Task, key) for key in (1, 2, 3, 4)] == ["R", "D", "R", "R"]
 
 
@@ -32,8 +33,8 @@ def test_an_error_in_the_block_releases_the_tasks(make):
     Task.xq.put_many(tasks(2))
 
     def fails() -> None:
-        with Lease(Task.xq) as lease:
-            lease.take(2, 0)
+        with Leases(Task.xq) as leases:
+            leases.take(2, 0)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -57,14 +58,14 @@ def test_tasks_that_others_own_by_now_are_left_to_them(make):
         other.__enter__()
         return [taken.id for taken in Task.xq.take_many(2)]
 
-    with Lease(Task.xq) as lease:
-        lease.take(5, 0)
+    with Leases(Task.xq) as leases:
+        leases.take(5, 0)
         Task.xq.kill(1)
         for key in (2, 4):
             Task.xq.snatch(key)
         assert copy_context().run(take_as_another) == [2, 4]
-        assert lease.finish(ack, [1, 2, 3]) == ({3}, {1, 2})
-        assert lease.release() == ({5}, {4})
+        assert leases.finish(ack, [1, 2, 3]) == ({3}, {1, 2})
+        assert leases.release() == ({5}, {4})
     assert [state(Task, key) for key in range(1, 6)] == ["X", "T", "X", "T", "R"]
     other.close()
     assert calls == [[1, 2, 3], [3]]
@@ -73,11 +74,11 @@ def test_tasks_that_others_own_by_now_are_left_to_them(make):
 def test_a_task_of_the_lease_whose_ttr_passed_is_taken_again(make):
     Task = make({"ttr": 60})
     Task.xq.put_many(tasks(2))
-    with Lease(Task.xq) as lease:
-        assert list(lease.take(1, 0)) == [1]
+    with Leases(Task.xq) as leases:
+        assert list(leases.take(1, 0)) == [1]
         Task.xq.clock.tick(61)
-        assert list(lease.take(1, 0)) == [2]
-        assert lease.take(1, 0) == {}
+        assert list(leases.take(1, 0)) == [2]
+        assert leases.take(1, 0) == {}
         assert [state(Task, key) for key in (1, 2)] == ["T", "T"]
     assert transitions(Task)["T-R"] == 3
 
@@ -86,8 +87,45 @@ def test_a_lease_has_tasks_of_a_composite_key_and_any_shape(make):
     key = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
     Task = make({"retval": "tuple"}, model=make.model(**key))
     Task.xq.put_many([task(site="a", page=page) for page in (1, 2)])
-    with Lease(Task.xq) as lease:
-        found = lease.take(2, 0)
+    with Leases(Task.xq) as leases:
+        found = leases.take(2, 0)
         assert {key: data["page"] for key, data in found.items()} == {("a", 1): 1, ("a", 2): 2}
-        assert lease.finish(lambda ours: [("a", 1)] if Task.xq.ack(ours["a", 1]) else [], found) == ({("a", 1)}, set())
+        assert leases.finish(lambda ours: [("a", 1)] if Task.xq.ack(ours["a", 1]) else [], found) == ({("a", 1)}, set())
     assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-X": 1, "T-R": 1}
+
+
+def test_a_worker_touches_its_task_while_the_function_runs(make_shared, monkeypatch):
+    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
+    Task = make_shared({"ttr": True, "keep": True}, roles=("runat", "ttr"))
+    seen: list[bool] = []
+
+    def work(found: Any) -> None:
+        if found.runat is None:  # no ttr times this one
+            return
+        eventually(lambda: row(Task, found.id).runat > found.runat)
+        seen.append(xq.current().lost.is_set())
+
+    Task.xq.worker(work)
+    Task.xq.put(task())
+    Task.xq.put(task(), ttr=60)
+    Task.xq.run(until_empty=True)
+    assert seen == [False]
+    assert [state(Task, key) for key in (1, 2)] == ["D", "D"]
+
+
+def test_a_heartbeat_reports_a_task_that_another_session_released(make_shared, monkeypatch):
+    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
+    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat", "attempts"))
+    lost: list[bool] = []
+
+    def work(found: Any) -> None:
+        if found.attempts == 1:
+            Task.xq.snatch(found.id)
+            assert xq.current().lost.wait(PATIENCE)
+        lost.append(xq.current().lost.is_set())
+
+    Task.xq.worker(work)
+    put = Task.xq.put(task())
+    Task.xq.run(until_empty=True)
+    assert lost == [True, False]
+    assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)

@@ -311,7 +311,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a second SIGTERM is not heard while a task is worked on",
         "xq/runtime/worker.py",
         "            if self._stop.is_set():\n                self._release()",
-        "            if self._stop.is_set() and not self._in_hand:\n                self._release()",
+        "            if self._stop.is_set() and not self._leases:\n                self._release()",
         (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",),
     ),
     # SQL of every database
@@ -652,8 +652,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "tasks are touched after their ttr",
         "xq/runtime/lease.py",
-        "if leased.ttr is not None) / HEARTBEATS",
-        "if leased.ttr is not None) * HEARTBEATS",
+        "self.touched_at + self.ttr / HEARTBEATS",
+        "self.touched_at + self.ttr * HEARTBEATS",
         (f"{SPARK}/core/test_lease.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(

@@ -1,19 +1,21 @@
-"""A lease: tasks that one session has taken, kept alive by a heartbeat, and released when the block ends."""
+"""Leases: the taken tasks of handlers, kept alive by a heartbeat, and what is known of their loss."""
 
 from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xq.core.errors import NotFound, NotOwner, SessionLost, WrongState
-from xq.core.machine import TAKEN
+from xq.core.errors import ConfigurationError, NotFound, NotOwner, SessionLost, WrongState
+from xq.core.machine import TAKEN, Machine
+from xq.core.ports import Connections
 
 if TYPE_CHECKING:
     from xq.queue import Queue
@@ -22,53 +24,197 @@ log = logging.getLogger("xq")
 
 LOST = (NotFound, WrongState, NotOwner)  # the errors of a task that this session does not own any more
 HEARTBEATS = 3  # in a ttr
-
-
-@dataclass(slots=True)
-class LeasedTask:
-    """A task of a lease, its ttr in seconds (None: without limit), and the monotonic time of its last heartbeat."""
-
-    task: Any
-    ttr: float | None
-    touched_at: float
+SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 
 
 class Lease:
-    """The tasks that are taken within `with Lease(queue) as lease:`. Its end releases those that are not finished.
+    """A taken task of a handler. `xq.current()` returns it within the handler.
 
-    The lease takes by a session of its own. If ttr times the tasks, a thread touches them at a third of their ttr, on
-    its own connection. A process that dies loses the lease: its tasks are reaped like those of any session.
+    `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
+    `lost` a threading.Event that is set when a heartbeat finds that this take does not own the task any more.
+    """
+
+    def __init__(
+        self,
+        heart: Heartbeat,
+        task: Any,
+        taken: Any,
+        ttr: float | None,
+        attempt: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        self.task = task
+        self.taken = taken  # what names the task, and this take, in a call
+        self.attempt = attempt
+        self.ttr = ttr  # seconds; None: without limit
+        self.touched_at = time.monotonic()
+        self.ends_at = math.inf if timeout is None else self.touched_at + timeout
+        self.lost = threading.Event()
+        self._heart = heart
+
+    def heartbeat(self) -> bool:
+        """Touch the task now, so that its ttr begins anew. Returns False if it is lost. Raises database errors."""
+        if self.ttr is not None and not self.lost.is_set():
+            self._heart.touch([self])
+        return not self.lost.is_set()
+
+    @property
+    def next_at(self) -> float:
+        """The monotonic time of the next heartbeat, or of the timeout of the handler."""
+        if self.lost.is_set():
+            return math.inf
+        return min(self.ends_at, math.inf if self.ttr is None else self.touched_at + self.ttr / HEARTBEATS)
+
+
+_current: ContextVar[Lease] = ContextVar("xq_lease")
+
+
+def current() -> Lease:
+    """Return the lease of the task that the running handler works on. Raises ConfigurationError outside of one."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise ConfigurationError(
+            "xq.current() is the lease of a worker's task: call it in the worker's function"
+        ) from None
+
+
+@contextmanager
+def leased(lease: Lease) -> Iterator[None]:
+    """Make a lease the current one for the block."""
+    token = _current.set(lease)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Heartbeat:
+    """A thread that touches leased tasks at a third of their ttr, on its own connection.
+
+    It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
+    `move` touches these tasks by so many seconds, and sets `lost` of the lost ones. `overdue` gets each lease whose
+    timeout has passed, which is lost by then.
+    """
+
+    def __init__(
+        self,
+        store: Connections,
+        move: Callable[[Collection[Lease], float], None],
+        overdue: Callable[[Lease], None] = lambda lease: None,
+    ) -> None:
+        self._store = store
+        self._move = move
+        self._overdue = overdue
+        self._leases: set[Lease] = set()
+        self.lock = threading.RLock()  # no heartbeat while tasks are moved
+        self._changed, self._over = threading.Event(), False
+        self._wakes_at = math.inf  # the monotonic time of the next look
+        self._thread: threading.Thread | None = None
+
+    def add(self, lease: Lease) -> None:
+        if not self._store.has_threads:
+            lease.ttr = None
+        if lease.next_at == math.inf:
+            return
+        self._leases.add(lease)
+        if self._thread is None:
+            run = contextvars.copy_context().run  # the thread touches by the session of this context
+            self._thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
+            self._thread.start()
+        if lease.next_at < self._wakes_at:
+            self._changed.set()
+
+    def remove(self, lease: Lease) -> None:
+        self._leases.discard(lease)
+
+    def end(self) -> None:
+        self._over = True
+        self._changed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def touch(self, leases: Collection[Lease]) -> None:
+        """Touch these tasks. Raises database errors."""
+        together: dict[float, list[Lease]] = {}  # by the time of the last heartbeat
+        for lease in leases:
+            together.setdefault(lease.touched_at, []).append(lease)
+        for touched_at, of_one_time in together.items():
+            now = time.monotonic()
+            self._move(of_one_time, now - touched_at)
+            for lease in of_one_time:
+                lease.touched_at = now
+
+    def _run(self) -> None:
+        try:
+            while not self._over:
+                self._end_overdue()
+                self._wakes_at = self._touch_due()
+                self._changed.wait(min(SLICE, max(0.0, self._wakes_at - time.monotonic())))
+                self._changed.clear()
+        finally:
+            self._store.disconnect()
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for lease in self._leases.copy():
+            if lease.ends_at <= now and not lease.lost.is_set():
+                lease.lost.set()
+                self._overdue(lease)
+
+    def _touch_due(self) -> float:
+        """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
+        with self.lock:
+            timed = [lease for lease in self._leases.copy() if lease.next_at < math.inf]
+            now = time.monotonic()
+            pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
+            # With those whose turn is near: one statement for all.
+            near = now + min(pause / 2, SLICE)
+            if due := [lease for lease in timed if lease.ttr is not None and lease.next_at <= near]:
+                try:
+                    self._store.connect()
+                    self.touch(due)
+                except (
+                    Exception
+                ) as error:  # of the database: the call that finishes a task finds out whether it is lost
+                    log.warning("leased tasks could not be touched: %s", error)
+                    return now + min(pause / 2, SLICE)
+            return min((lease.next_at for lease in timed), default=math.inf)
+
+
+def ttr_of(machine: Machine, in_role: Callable[[str], Any]) -> float | None:
+    """Return the seconds that a taken task has until it is released; None if its ttr does not time it."""
+    timer = machine.timer(TAKEN, "runat")
+    if timer is None or in_role("runat") is None:
+        return None
+    own = in_role(timer.option)
+    return timer.default if own is None else float(own)
+
+
+class Leases:
+    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases those that are not finished.
+
+    They are taken by a session of their own. A process that dies loses them: they are reaped like those of any session.
     """
 
     def __init__(self, queue: Queue[Any]) -> None:
         self._queue = queue
         self._store = queue.adapter.store
         self._names = [field.name for field in self._store.fields]
-        self._tasks: dict[Any, LeasedTask] = {}  # by key
-        self._lock = threading.Lock()  # no heartbeat while tasks are moved
-        self._changed, self._over = threading.Event(), False
-        self._timer = queue.machine.timer(TAKEN, "runat")
+        self._heart = Heartbeat(queue.adapter.store, self._touch)
+        self._leases: dict[Any, Lease] = {}  # by key
         self._stack = ExitStack()
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Leases:
         with ExitStack() as stack:
             self._session = stack.enter_context(self._queue.session())
             stack.callback(self._release_rest)
-            if self._timer is not None:
-                run = contextvars.copy_context().run  # the thread touches by the session of this context
-                thread = threading.Thread(target=run, args=(self._heartbeat,), name="xq heartbeat", daemon=True)
-                thread.start()
-                stack.callback(thread.join)
-                stack.callback(self._end)
+            stack.callback(self._heart.end)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
-
-    def _end(self) -> None:
-        self._over = True
-        self._changed.set()
 
     def data(self, task: Any) -> Mapping[str, Any]:
         """Return the fields of a task by name, in any form that the feature retval gives it."""
@@ -84,37 +230,36 @@ class Lease:
     def take(self, n: int, timeout: float | None) -> dict[Any, Mapping[str, Any]]:
         """Take up to `n` tasks and return their fields by key, in order. Waits up to `timeout` seconds for the first.
 
-        A task of this lease whose ttr has passed may be taken again. It stays in the lease and is not returned.
+        A task that was leased before, and whose ttr has passed, may be taken again. It is not returned then.
         """
         found: dict[Any, Mapping[str, Any]] = {}
         while not found and (tasks := self._queue.take_many(n, timeout)):
-            with self._lock:
+            with self._heart.lock:
                 for task in tasks:
                     data = self.data(task)
                     key = self._key(data)
-                    if key not in self._tasks:
+                    if key in self._leases:
+                        self._heart.remove(self._leases[key])
+                    else:
                         found[key] = data
-                    self._tasks[key] = LeasedTask(task, self._ttr(data), time.monotonic())
-            self._changed.set()
+                    self._leases[key] = lease = Lease(self._heart, key, task, self._ttr(data))
+                    self._heart.add(lease)
         return found
 
     def _ttr(self, data: Mapping[str, Any]) -> float | None:
         roles = self._queue.roles
-        if self._timer is None or data[roles["runat"]] is None:
-            return None
-        own = data.get(roles.get(self._timer.option, ""))
-        return self._timer.default if own is None else float(own)
+        return ttr_of(self._queue.machine, lambda role: data.get(roles.get(role, "")))
 
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]
     ) -> tuple[set[Any], set[Any]]:
         """Run `move` in one transaction, and return the keys of the tasks that it moved and of the tasks that are lost.
 
-        `move` gets the tasks that the lease still has, by key, and returns the keys of those that it moved. When a task
+        `move` gets the tasks that are still leased, by key, and returns the keys of those that it moved. When a task
         turns out to be lost, the transaction is rolled back and `move` called again without it.
         """
-        with self._lock:
-            ours = {key: self._tasks[key].task for key in keys}
+        with self._heart.lock:
+            ours = {key: self._leases[key].taken for key in keys}
             lost: set[Any] = set()
             while True:
                 try:
@@ -128,9 +273,9 @@ class Lease:
                     lost |= gone
                     ours = {key: task for key, task in ours.items() if key not in gone}
             for key in moved | lost:
-                del self._tasks[key]
+                self._heart.remove(self._leases.pop(key))
             for key in ours.keys() - moved:
-                self._tasks[key].task = key  # enough to release it, and small
+                self._leases[key].taken = key  # enough to release it, and small
             return moved, lost
 
     def _lost(self, error: Any, tasks: Collection[Any]) -> set[Any]:
@@ -142,62 +287,29 @@ class Lease:
         return lost
 
     def release(self) -> tuple[set[Any], set[Any]]:
-        """Release all tasks of the lease. Returns the keys of those, and of the lost ones."""
+        """Release all of the tasks. Returns the keys of those, and of the lost ones."""
 
         def release(ours: dict[Any, Any]) -> Collection[Any]:
             self._queue.release_many(ours.values())
             return ours
 
-        return self.finish(release, list(self._tasks))
+        return self.finish(release, list(self._leases))
 
     def _release_rest(self) -> None:
-        if self._tasks:
+        if self._leases:
             try:
                 self.release()
             except Exception as error:  # the end of the session releases them; the error of the block is raised
-                log.warning("tasks of a lease could not be released: %s", error)
+                log.warning("leased tasks could not be released: %s", error)
 
-    # the heartbeat
-
-    def _heartbeat(self) -> None:
-        try:
-            while not self._over:
-                self._changed.wait(self._touch())
-                self._changed.clear()
-        finally:
-            self._store.disconnect()
-
-    def _touch(self) -> float | None:
-        """Touch the tasks whose heartbeat is due. Returns the seconds until the next one; None if no task has a ttr."""
-        with self._lock:
-            timed = {key: leased for key, leased in self._tasks.items() if leased.ttr is not None}
-            if not timed:
-                return None
-            pause = min(leased.ttr for leased in timed.values() if leased.ttr is not None) / HEARTBEATS
-            now = time.monotonic()
-            due: dict[float, dict[Any, LeasedTask]] = {}  # by the time of the last heartbeat
-            for key, leased in timed.items():
-                if now - leased.touched_at >= pause / 2:
-                    due.setdefault(leased.touched_at, {})[key] = leased
-            try:
-                self._store.connect()
-                for touched_at, tasks in due.items():
-                    self._touch_all(tasks, now - touched_at)
-            except Exception as error:  # of the database: `finish` finds out what was lost
-                log.warning("tasks of a lease could not be touched: %s", error)
-            else:
-                for tasks in due.values():
-                    for leased in tasks.values():
-                        leased.touched_at = now
-            return pause
-
-    def _touch_all(self, tasks: dict[Any, LeasedTask], seconds: float) -> None:
+    def _touch(self, leases: Collection[Lease], seconds: float) -> None:
+        tasks = {lease.task: lease for lease in leases}
         while tasks:
             try:
-                self._queue.touch_many([leased.task for leased in tasks.values()], seconds)
+                self._queue.touch_many([lease.taken for lease in tasks.values()], seconds)
                 return
             except SessionLost:
                 raise
             except LOST as error:
                 for key in self._lost(error, tasks):
-                    tasks.pop(key).ttr = None  # `finish` reports it
+                    tasks.pop(key).lost.set()  # `finish` reports it

@@ -7,17 +7,18 @@ import logging
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from xq.core.errors import ConfigurationError, Error, NotFound, NotOwner, Undone, WrongState, shown
-from xq.core.machine import Machine
+from xq.core.errors import ConfigurationError, Error, NotFound, Undone, WrongState, shown
+from xq.core.machine import LONGEST, Machine
 from xq.core.ports import REFUSALS, ErrorKind
 from xq.core.values import Held
 from xq.engine.finish import Finish
+from xq.runtime.lease import LOST, Heartbeat, Lease, leased, ttr_of
 
 T = TypeVar("T")
 
@@ -25,7 +26,6 @@ LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
-LOST = (NotFound, WrongState, NotOwner)  # raised if this process does not own the task any more
 BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a failed task is retried: the first time, and at most
 
 
@@ -37,10 +37,17 @@ class Work(Generic[T]):
     workers: int = 1
     max_attempts: int | None = None
     finishes: bool = False  # whether the function also gets `finish`
+    timeout: float | None = None  # seconds after which a running function has failed
 
 
 def work(
-    name: str, machine: Machine, function: object, workers: object, max_attempts: object = None, finishes: bool = False
+    name: str,
+    machine: Machine,
+    function: object,
+    workers: object,
+    max_attempts: object = None,
+    finishes: bool = False,
+    timeout: object = None,
 ) -> Work[Any]:
     """Return the checked work of the queue of this name. Raises ConfigurationError for a wrong argument."""
     if not callable(function) or inspect.iscoroutinefunction(function):
@@ -53,7 +60,11 @@ def work(
             f"max_attempts of {name} needs the role 'attempts' (map it to an integer field), which counts, and the "
             "feature 'buried' (features={'buried': True})"
         )
-    return Work(function, workers, max_attempts, finishes)  # type: ignore[arg-type]
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= LONGEST
+    ):
+        raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(timeout)}")
+    return Work(function, workers, max_attempts, finishes, timeout)  # type: ignore[arg-type]
 
 
 class Workers(Generic[T]):
@@ -74,7 +85,10 @@ class Workers(Generic[T]):
         self._work = work
         self._until_empty = until_empty
         self._stop = threading.Event()
-        self._in_hand: dict[int, Held] = {}  # by thread
+        self._leases: dict[Lease, tuple[threading.Thread, Callable[[float], T | None]]] = {}  # whose thread takes so
+        self._heart = Heartbeat(moves().store, self._touch, self._overdue)
+        self._threads: list[threading.Thread] = []
+        self._replaced: set[threading.Thread] = set()  # those whose function is overdue
         self._error: BaseException | None = None
         self._store = moves().store
         self._log = moves().log
@@ -86,16 +100,21 @@ class Workers(Generic[T]):
         of a lost connection end none.
         """
         takes = [take for take in self._takes for _ in range(self._work.workers)]
-        threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
         with self._signals():
-            self._log.info("working on %s with threads=%d", self._store.name, len(threads))
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():  # a join without a timeout would block the signal handlers
-                    thread.join(LISTEN)
+            self._log.info("working on %s with threads=%d", self._store.name, len(takes))
+            for take in takes:
+                self._start(take)
+            for thread in self._threads:  # it grows while threads are replaced
+                while thread.is_alive() and thread not in self._replaced:
+                    thread.join(LISTEN)  # a join without a timeout would block the signal handlers
+        self._heart.end()
         if self._error is not None:
             raise self._error
+
+    def _start(self, take: Callable[[float], T | None], overdue: Lease | None = None) -> None:
+        thread = threading.Thread(target=self._loop, args=(take, overdue), daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -118,16 +137,18 @@ class Workers(Generic[T]):
                 signal.signal(number, handler)
 
     def _release(self) -> None:
-        for task in list(self._in_hand.values()):
-            self._log.warning("released task %s, which was being worked on", self._key(task))
-            self._give_back(task)
+        for lease in list(self._leases):
+            self._log.warning("released task %s, which was being worked on", self._key(lease.taken))
+            self._give_back(lease.taken)
 
     def _give_back(self, task: Held) -> None:
         self._finish(partial(self._move, "release", task), partial(self._leave, task))
 
-    def _loop(self, take: Callable[[float], T | None]) -> None:
+    def _loop(self, take: Callable[[float], T | None], overdue: Lease | None) -> None:
         try:
-            while not self._stop.is_set():
+            if overdue is not None:
+                self._fail_overdue(overdue)
+            while not self._stop.is_set() and threading.current_thread() not in self._replaced:
                 try:
                     self._store.connect()
                     task = take(0 if self._until_empty else LISTEN)
@@ -137,7 +158,7 @@ class Workers(Generic[T]):
                 if task is not None and self._stop.is_set():  # it waited for a task when the signal came
                     self._give_back(self._moves().tasks.held(task))
                 elif task is not None:
-                    self._do(task)
+                    self._do(task, take)
                 elif self._until_empty:
                     break
         except BaseException as error:
@@ -151,16 +172,20 @@ class Workers(Generic[T]):
         finally:
             self._store.disconnect()
 
-    def _do(self, task: T) -> None:
-        me = threading.get_ident()
-        self._in_hand[me] = held = self._moves().tasks.held(task)  # the function may change the key of the task
+    def _do(self, task: T, take: Callable[[float], T | None]) -> None:
+        tasks, machine = self._moves().tasks, self._moves().machine
+        held = tasks.held(task)  # the function may change the key of the task
+        attempts = int(tasks.in_role(task, "attempts") or 0)
+        ttr = ttr_of(machine, partial(tasks.in_role, task))
+        lease = Lease(self._heart, task, held, ttr, attempts, self._work.timeout)
+        self._leases[lease] = threading.current_thread(), take
+        self._heart.add(lease)
         try:
-            attempts = int(self._moves().tasks.in_role(task, "attempts") or 0)
             failed = partial(self._failed, held, attempts)
             if not self._may_be_tried(task, held, attempts):
                 return
             try:
-                with self._store.at_work():
+                with self._store.at_work(), leased(lease):
                     finished = self._call(task, held)
             except (SystemExit, KeyboardInterrupt):
                 raise
@@ -172,7 +197,33 @@ class Workers(Generic[T]):
             elif finished.in_doubt:
                 self._finish(partial(self._check_finished, held), failed, expected=LOST)
         finally:
-            del self._in_hand[me]
+            self._heart.remove(lease)
+            del self._leases[lease]
+
+    def _overdue(self, lease: Lease) -> None:
+        """Replace the thread of a function that runs for too long, which cannot be stopped. The new one fails the task.
+
+        The old thread ends when the function returns.
+        """
+        running = self._leases.get(lease)
+        if running is not None:  # else the function has just returned
+            thread, take = running
+            self._start(take, lease)
+            self._replaced.add(thread)
+
+    def _fail_overdue(self, lease: Lease) -> None:
+        try:
+            raise TimeoutError(f"the function runs for longer than {self._work.timeout:g} s")
+        except TimeoutError as error:
+            self._failed(lease.taken, lease.attempt, error)
+
+    def _touch(self, leases: Collection[Lease], seconds: float) -> None:
+        for lease in leases:
+            try:
+                self._moves().one("touch", lease.taken, {"increment": seconds})
+            except LOST as error:
+                self._log.debug("%s", error)  # the handler may have finished it; else the ack reports the loss
+                lease.lost.set()
 
     def _call(self, task: T, held: Held) -> _Finished | None:
         """Call the function. Return how it has finished the task by `finish`, or None if it has not."""

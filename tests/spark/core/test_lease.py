@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.factories import task
 from tests.steps import eventually, row
-from xq.runtime.lease import Lease
+from xq.runtime.lease import Leases
 
 
 def test_only_what_ttr_times_is_touched(make_shared, monkeypatch):
@@ -12,7 +12,7 @@ def test_only_what_ttr_times_is_touched(make_shared, monkeypatch):
     Task = make_shared({"ttr": True}, roles=("runat", "ttr"))
     Task.xq.put(task())  # no default: this one may take for ever
     Task.xq.put(task(), ttr=60)
-    with Lease(Task.xq) as lease:
-        first = lease.take(2, 0)[2]["runat"]
+    with Leases(Task.xq) as leases:
+        first = leases.take(2, 0)[2]["runat"]
         eventually(lambda: row(Task, 2).runat > first)
         assert row(Task, 1).runat is None
