@@ -104,7 +104,8 @@ def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goe
 
     put = Task.put(task())
     Task.xq.run(until_empty=True)
-    assert lost.is_set() and returned.wait(PATIENCE)
+    assert lost.is_set()
+    assert returned.wait(PATIENCE)
     assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)
     assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
     assert any("TimeoutError: the function runs for longer than 0.2 s" in line for line in logged(caplog))
