@@ -6,7 +6,7 @@ old_state and new_state are the states of a row before and after, 'X' where it i
 
 --: insert
 CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
-    DECLARE new_state {letter} DEFAULT {new};
+    DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
@@ -32,8 +32,8 @@ END
 
 --: update
 CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
-    DECLARE old_state {letter} DEFAULT {old};
-    DECLARE new_state {letter} DEFAULT {new};
+    DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
+    DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
 --? history
     DECLARE event_name {text} DEFAULT {event};
@@ -91,7 +91,7 @@ END
 
 --: delete
 CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
-    DECLARE old_state {letter} DEFAULT {old};
+    DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};

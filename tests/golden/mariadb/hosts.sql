@@ -49,8 +49,8 @@ CREATE INDEX IF NOT EXISTS `visit_xq_runat`
 -- install: the trigger visit_xq_insert
 CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
     IF new_state <> 'X' THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', 'X', new_state, 1);
     END IF;
@@ -67,10 +67,10 @@ END;
 -- install: the trigger visit_xq_update
 CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
     IF old_state <> new_state THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', old_state, new_state, 1);
@@ -101,8 +101,8 @@ END;
 -- install: the trigger visit_xq_delete
 CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END;
     IF old_state <> 'X' THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', old_state, 'X', 1);
     END IF;

@@ -32,8 +32,8 @@ CREATE INDEX IF NOT EXISTS `job_xq_oldest_R`
 -- install: the trigger job_xq_insert
 CREATE OR REPLACE TRIGGER `job_xq_insert` AFTER INSERT
     ON `job` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
     IF new_state <> 'X' THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', 'X', new_state, 1);
     END IF;
@@ -42,10 +42,10 @@ END;
 -- install: the trigger job_xq_update
 CREATE OR REPLACE TRIGGER `job_xq_update` AFTER UPDATE
     ON `job` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
     IF old_state <> new_state THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', old_state, new_state, 1);
@@ -63,8 +63,8 @@ END;
 -- install: the trigger job_xq_delete
 CREATE OR REPLACE TRIGGER `job_xq_delete` AFTER DELETE
     ON `job` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
     IF old_state <> 'X' THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', old_state, 'X', 1);
     END IF;

@@ -47,8 +47,8 @@ CREATE INDEX IF NOT EXISTS `visit_xq_runat`
 -- install: the trigger visit_xq_insert
 CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
@@ -68,10 +68,10 @@ END;
 -- install: the trigger visit_xq_update
 CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`);
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
@@ -109,8 +109,8 @@ END;
 -- install: the trigger visit_xq_delete
 CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     ON `visit` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);

@@ -40,8 +40,8 @@ CREATE INDEX IF NOT EXISTS `page_xq_runat`
 -- install: the trigger page_xq_insert
 CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT
     ON `page` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
     IF new_state <> 'X' THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', 'X', new_state, 1);
     END IF;
@@ -50,10 +50,10 @@ END;
 -- install: the trigger page_xq_update
 CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE
     ON `page` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
     IF old_state <> new_state THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', old_state, new_state, 1);
@@ -71,8 +71,8 @@ END;
 -- install: the trigger page_xq_delete
 CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE
     ON `page` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
     IF old_state <> 'X' THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', old_state, 'X', 1);
     END IF;

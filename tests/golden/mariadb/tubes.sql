@@ -43,8 +43,8 @@ CREATE INDEX IF NOT EXISTS `mail_xq_runat`
 -- install: the trigger mail_xq_insert
 CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
@@ -67,10 +67,10 @@ END;
 -- install: the trigger mail_xq_update
 CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
@@ -114,8 +114,8 @@ END;
 -- install: the trigger mail_xq_delete
 CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
     ON `mail` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
     DECLARE event_name VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);

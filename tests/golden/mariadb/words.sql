@@ -45,8 +45,8 @@ ALTER TABLE `order` DROP INDEX IF EXISTS `order_xq_unique`, DROP COLUMN IF EXIST
 -- install: the trigger order_xq_insert
 CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
     ON `order` FOR EACH ROW BEGIN
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
     IF new_state <> 'X' THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', 'X', new_state, 1);
     END IF;
@@ -55,10 +55,10 @@ END;
 -- install: the trigger order_xq_update
 CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
     ON `order` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
-    DECLARE new_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE new_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
     DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
     IF old_state <> new_state THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', old_state, new_state, 1);
@@ -76,8 +76,8 @@ END;
 -- install: the trigger order_xq_delete
 CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
     ON `order` FOR EACH ROW BEGIN
-    DECLARE old_state VARCHAR(1) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    DECLARE old_state CHAR(1) CHARACTER
+        SET ascii DEFAULT CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
     IF old_state <> 'X' THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', old_state, 'X', 1);
     END IF;
