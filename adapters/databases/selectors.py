@@ -165,7 +165,7 @@ class Selectors(Terms):
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
     @property
-    def hold(self) -> str:
+    def lock_task(self) -> str:
         """Returns SQL that locks the task of a key against moves until the transaction ends.
 
         With row locks it does not wait, and returns a row if it has locked the task.

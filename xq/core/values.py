@@ -58,7 +58,7 @@ class Catalogue:
     options: Mapping[tuple[str, str], tuple[str, ...]]
 
 
-class Held(NamedTuple):
+class Taken(NamedTuple):
     """A taken task: its key, as the database holds it, and the token of the take."""
 
     parts: Parts
@@ -181,16 +181,16 @@ class Tasks(Generic[T]):
         except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values of several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
-    def held(self, task: T) -> Held:
+    def taken(self, task: T) -> Taken:
         """Return the key and token of a returned task, independent of later changes to the object."""
-        return Held(*self.identify(task))
+        return Taken(*self.identify(task))
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
         """Return the key that a caller means, as the database holds it, and the token of its take or None.
 
         Raises BadType and BadValue.
         """
-        if isinstance(task, Held):
+        if isinstance(task, Taken):
             return task
         data = self.store.data(task)
         if data is not None:

@@ -21,7 +21,7 @@ from xq.core.errors import (
 )
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
-from xq.core.values import Held, Parts, Seconds, Tasks, chunks, named
+from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
 from xq.engine.steps import BATCH, Steps
 from xq.engine.take import NONE, InDoubtTakes, check_open
 from xq.engine.timers import Batches
@@ -143,7 +143,7 @@ class Finish(Generic[T]):
         if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
             self._find(Asked("ack", fields=fields), parts, token)  # raises what an ack would raise
 
-    def is_in_hand(self, task: Held) -> bool:
+    def is_taken_by(self, task: Taken) -> bool:
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
         row, state = self.look(task.parts)
         owner = row[-1] or ""

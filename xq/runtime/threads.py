@@ -15,7 +15,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from xq.runtime.maintenance import RETRY, MaintenanceThread
 from xq.sessions import session as sessions
 from xq.sessions.forking import at_fork
-from xq.sessions.liveness import held_by
+from xq.sessions.liveness import members_of
 from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _kept_out: list[MaintenanceThread] = []  # stopped between two cycles while this
 
 
 def queues_of(mine: Sessions) -> list[QueueMaintenance]:
-    return [queue for queue in held_by(queues) if queue.sessions is mine]
+    return [queue for queue in members_of(queues) if queue.sessions is mine]
 
 
 def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
@@ -58,7 +58,7 @@ def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
 
 def threads() -> dict[Any, MaintenanceThread]:
     """Return the maintenance threads of this process, by database."""
-    return dict(held_by(_threads.items()))
+    return dict(members_of(_threads.items()))
 
 
 def is_paused(database: object) -> bool:
@@ -104,7 +104,7 @@ def timer() -> BackgroundScheduler:
 
 def _before_exit() -> None:
     """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
-    ending = held_by(_threads.values())
+    ending = members_of(_threads.values())
     for thread in ending:
         thread.end()
     for thread in ending:
@@ -117,7 +117,7 @@ sessions.before_exit.append(_before_exit)
 def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
     # In the order of the thread itself, which holds `working` when it starts the timer.
-    _kept_out.extend(thread for thread in held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
+    _kept_out.extend(thread for thread in members_of(_threads.values()) if thread.working.acquire(timeout=RETRY))
     _starting.acquire()
 
 
@@ -130,10 +130,10 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _scheduler, _starting, _threads
     _kept_out.clear()
-    for thread in held_by(_threads.values()):
+    for thread in members_of(_threads.values()):
         thread.disown()
     _scheduler, _starting, _threads = None, threading.RLock(), WeakKeyDictionary()
-    for queue in held_by(queues):
+    for queue in members_of(queues):
         queue.forked()
 
 

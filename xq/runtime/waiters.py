@@ -332,7 +332,7 @@ class Waiting(Generic[T]):
 
         with self._may_wait("put", timeout, "wait"):
             # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.
-            return self._until_the_end(put, Deadline(timeout), held=self.machine.guard("unique") is None)
+            return self._until_the_end(put, Deadline(timeout), locked=self.machine.guard("unique") is None)
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait up to `timeout` seconds (None: without limit) for the end of a task.
@@ -345,10 +345,12 @@ class Waiting(Generic[T]):
                 return self.tasks.returned(row), self._processed("", state)
             return self._until_the_end(lambda: parts, Deadline(timeout))
 
-    def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline, held: bool = False) -> tuple[T, bool]:
+    def _until_the_end(
+        self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
+    ) -> tuple[T, bool]:
         caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         try:
-            row, state, begun = self._begin(caller, named_task, held)
+            row, state, begun = self._begin(caller, named_task, locked)
             parts, pause = self.tasks.key_of(row), SOON
             while state in self.machine.pending and not begun and deadline.left > 0:
                 time.sleep(max(0.0, min(pause, deadline.left)))
@@ -393,31 +395,35 @@ class Waiting(Generic[T]):
             row[self._status_at] = self.database.dialect.words[TAKEN if caller.target == ABSENT else caller.target]
         return self.tasks.returned(row)
 
-    def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
+    def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
         """Register the wait for the end of a task, unless it has ended.
 
         Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
-        the row, since that may end the task at any time. `held` says that no other process can end the task before the
-        commit.
+        the row, since that may end the task at any time. `locked` says that no other process can end the task before
+        the commit.
         """
         self.listen()  # before the registration, so that no end is missed
         try:
             # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
             with self._writing:
-                return self.database.unit(partial(self._begin_at_once, caller, named_task, held), transaction=True)
+                return self.database.unit(partial(self._begin_at_once, caller, named_task, locked), transaction=True)
         except Exception as error:
             if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
                 self._drop(caller)
                 caller.parts = ()
             raise
 
-    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], held: bool) -> tuple[Row, str, bool]:
+    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        held = held or bool(self.database.execute(opened.dialect.hold, named(named_parts))) or not opened.dialect.lock
+        locked = (
+            locked
+            or bool(self.database.execute(opened.dialect.lock_task, named(named_parts)))
+            or not opened.dialect.lock
+        )
         row, state = self.finish.look(named_parts)
         caller.row = row
-        if not held or state not in self.machine.pending:
+        if not locked or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from xq.core.errors import ConfigurationError, Error, NotFound, Undone, WrongState, shown
 from xq.core.machine import LONGEST, Machine
 from xq.core.ports import REFUSALS, ErrorKind
-from xq.core.values import Held
+from xq.core.values import Taken
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, leased, ttr_of
 
@@ -124,7 +124,7 @@ class Workers(Generic[T]):
                 raise SystemExit(128 + number)
             self._stop.set()
             name = signal.Signals(number).name
-            self._log.info("%s: the workers end with what is in hand; a second one releases it", name)
+            self._log.info("%s: the workers finish their tasks and end; a second signal releases the tasks", name)
 
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread can handle signals
@@ -141,7 +141,7 @@ class Workers(Generic[T]):
             self._log.warning("released task %s, which was being worked on", self._key(lease.taken))
             self._give_back(lease.taken)
 
-    def _give_back(self, task: Held) -> None:
+    def _give_back(self, task: Taken) -> None:
         self._finish(partial(self._move, "release", task), partial(self._leave, task))
 
     def _loop(self, take: Callable[[float], T | None], overdue: Lease | None) -> None:
@@ -156,7 +156,7 @@ class Workers(Generic[T]):
                     self._wait_for_the_database(error)
                     continue
                 if task is not None and self._stop.is_set():  # it waited for a task when the signal came
-                    self._give_back(self._moves().tasks.held(task))
+                    self._give_back(self._moves().tasks.taken(task))
                 elif task is not None:
                     self._do(task, take)
                 elif self._until_empty:
@@ -174,28 +174,28 @@ class Workers(Generic[T]):
 
     def _do(self, task: T, take: Callable[[float], T | None]) -> None:
         tasks, machine = self._moves().tasks, self._moves().machine
-        held = tasks.held(task)  # the function may change the key of the task
+        taken = tasks.taken(task)  # the function may change the key of the task
         attempts = int(tasks.in_role(task, "attempts") or 0)
         ttr = ttr_of(machine, partial(tasks.in_role, task))
-        lease = Lease(self._heart, task, held, ttr, attempts, self._work.timeout)
+        lease = Lease(self._heart, task, taken, ttr, attempts, self._work.timeout)
         self._leases[lease] = threading.current_thread(), take
         self._heart.add(lease)
         try:
-            failed = partial(self._failed, held, attempts)
-            if not self._may_be_tried(task, held, attempts):
+            failed = partial(self._failed, taken, attempts)
+            if not self._may_be_tried(task, taken, attempts):
                 return
             try:
                 with self._store.at_work(), leased(lease):
-                    finished = self._call(task, held)
+                    finished = self._call(task, taken)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # such as CancelledError or GeneratorExit
                 failed(error)
                 return
             if finished is None:
-                self._finish(partial(self._move, "ack", held), failed, expected=(NotFound, WrongState))
+                self._finish(partial(self._move, "ack", taken), failed, expected=(NotFound, WrongState))
             elif finished.in_doubt:
-                self._finish(partial(self._check_finished, held), failed, expected=LOST)
+                self._finish(partial(self._check_finished, taken), failed, expected=LOST)
         finally:
             self._heart.remove(lease)
             del self._leases[lease]
@@ -225,7 +225,7 @@ class Workers(Generic[T]):
                 self._log.debug("%s", error)  # the handler may have finished it; else the ack reports the loss
                 lease.lost.set()
 
-    def _call(self, task: T, held: Held) -> _Finished | None:
+    def _call(self, task: T, taken: Taken) -> _Finished | None:
         """Call the function. Return how it has finished the task by `finish`, or None if it has not."""
         if not self._work.finishes:
             self._work.function(task)
@@ -235,33 +235,33 @@ class Workers(Generic[T]):
         def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
             nonlocal finished
             within = self._store.in_transaction()
-            move = partial(self._moves().one, event, held, options, update)
+            move = partial(self._moves().one, event, taken, options, update)
             moved: T | None = self._finish(move, _raise, repeats=not within)
             # Without a token, a released task that another thread has taken again looks like an undone release.
-            in_doubt = within and moved is not None and (held.token is not None or event != "release")
+            in_doubt = within and moved is not None and (taken.token is not None or event != "release")
             finished = _Finished(in_doubt)
             return moved
 
         self._work.function(task, finish)
         return finished
 
-    def _check_finished(self, held: Held) -> None:
-        if self._moves().is_in_hand(held):
-            raise Undone(self._store.name, self._moves().tasks.app_key(held.parts))
+    def _check_finished(self, taken: Taken) -> None:
+        if self._moves().is_taken_by(taken):
+            raise Undone(self._store.name, self._moves().tasks.app_key(taken.parts))
 
-    def _may_be_tried(self, task: T, held: Held, attempts: int) -> bool:
+    def _may_be_tried(self, task: T, taken: Taken, attempts: int) -> bool:
         """Return whether to call the function. If workers died in all attempts, bury the task and return False.
 
         A buried task that was dug out is tried once more.
         """
         if not self._work.max_attempts or attempts <= self._work.max_attempts:
             return True
-        once_more = self._finish(partial(self._may_try_once_more, task), partial(self._failed, held, attempts))
+        once_more = self._finish(partial(self._may_try_once_more, task), partial(self._failed, taken, attempts))
         if once_more is False:  # None: the task was lost, or has failed
-            self._bury(held, f"it was taken {attempts - 1} times and never finished")
+            self._bury(taken, f"it was taken {attempts - 1} times and never finished")
         return bool(once_more)
 
-    def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
+    def _failed(self, task: Taken, attempts: int, error: BaseException) -> None:
         """Log the error of a task, and release or bury it. Call it within the handler of that error."""
         most = self._work.max_attempts
         if most and attempts >= most:
@@ -278,19 +278,19 @@ class Workers(Generic[T]):
             self._stop.wait(delay)  # else it would be ready at once
             self._finish(partial(self._move, "release", task), leave)
 
-    def _leave(self, task: Held, error: Exception) -> None:
+    def _leave(self, task: Taken, error: Exception) -> None:
         """Log a task that cannot be released either. It stays taken, and the worker goes on."""
         self._log.exception("task %s can be neither finished nor given back, and stays taken", self._key(task))
 
-    def _bury(self, task: Held, why: str, error: BaseException | None = None) -> None:
+    def _bury(self, task: Taken, why: str, error: BaseException | None = None) -> None:
         give_up = partial(self._give_up, task, why, "" if error is None else _traceback(error))
         if self._finish(give_up, partial(self._leave, task)) is not None:
             self._log.error("task %s is buried: %s", self._key(task), why, exc_info=error)
 
-    def _key(self, held: Held) -> str:
-        return shown(self._moves().tasks.app_key(held.parts))
+    def _key(self, taken: Taken) -> str:
+        return shown(self._moves().tasks.app_key(taken.parts))
 
-    def _move(self, event: str, task: Held, **options: float) -> T:
+    def _move(self, event: str, task: Taken, **options: float) -> T:
         return self._moves().one(event, task, options)
 
     def _may_try_once_more(self, task: T) -> bool:
@@ -302,7 +302,7 @@ class Workers(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _give_up(self, task: Held, why: str, trace: str) -> T:
+    def _give_up(self, task: Taken, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
         moves = self._moves()
         role = moves.tasks.table.roles.get("error")

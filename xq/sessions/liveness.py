@@ -26,7 +26,7 @@ ORPHANS = 5.0  # seconds between two searches for tasks whose session is not reg
 log = logging.getLogger("xq")
 
 
-def held_by(weak: Iterable[R]) -> list[R]:
+def members_of(weak: Iterable[R]) -> list[R]:
     """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
     while True:
         try:
@@ -167,12 +167,12 @@ class Reaper:
             if not self.of_others([queue.name]):
                 with suppress(NotInstalled):
                     found.update(queue.orphans())
-        for others in held_by(self.others):
+        for others in members_of(self.others):
             found.update(others.orphans())
         return set(filter(_is_uuid, found))
 
     def of_others(self, queues: Collection[str]) -> set[str]:
-        return {name for others in held_by(self.others) for name in others.names(queues)} if queues else set()
+        return {name for others in members_of(self.others) for name in others.names(queues)} if queues else set()
 
 
 def _is_uuid(name: str | None) -> bool:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
 from xq.core.ports import Row
 from xq.sessions.forking import at_fork
-from xq.sessions.liveness import Liveness, Reaper, held_by
+from xq.sessions.liveness import Liveness, Reaper, members_of
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -246,14 +246,14 @@ class Sessions:
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
-        for queue in held_by(queues):  # also those that are not installed: no query is needed
+        for queue in members_of(queues):  # also those that are not installed: no query is needed
             if queue.sessions is self:
                 queue.session_closed()
 
     @property
     def queues(self) -> list[QueueMaintenance]:
         """Returns the queues of this process that are installed in this database."""
-        return [queue for queue in held_by(queues) if queue.sessions is self and queue.installed]
+        return [queue for queue in members_of(queues) if queue.sessions is self and queue.installed]
 
     def ask(self, question: Callable[[QueueMaintenance], R], otherwise: S) -> R | S:
         """Return the result of `question` for any of the queues, all of which answer for all sessions."""
@@ -411,12 +411,12 @@ class Sessions:
         return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
-        for others in held_by(self.reaper.others):
+        for others in members_of(self.reaper.others):
             others.open_for(name)
         for queue in self.queues:
             with suppress(NotInstalled):
                 queue.give_back(name, event)
-        for holder in held_by(self.holders):
+        for holder in members_of(self.holders):
             holder.give_back(name)
         self.ask(lambda queue: queue.deregister(name), otherwise=None)
 
@@ -437,7 +437,7 @@ class Sessions:
         """Leave all sessions at the end of the process."""
         known = self.live()
         if known and (self.liveness is None or self.liveness.there()):
-            here = next((queue for queue in held_by(queues) if queue.sessions is self), None)
+            here = next((queue for queue in members_of(queues) if queue.sessions is self), None)
             with here.briefly_connected() if here else nullcontext():  # the application may have closed its own
                 for session in known:
                     session.release()
@@ -506,7 +506,7 @@ def owner_of(token: str) -> tuple[str, float | None]:
 def _at_exit() -> None:
     for call in before_exit:
         call()
-    for sessions in held_by(_of_database.values()):
+    for sessions in members_of(_of_database.values()):
         try:
             sessions.exit()
         except Exception as error:  # its liveness locks go with the process
@@ -517,7 +517,7 @@ def _in_child() -> None:
     global _process
     _process = secrets.token_hex(4)
     _entered.set(())
-    for sessions in held_by(_of_database.values()):
+    for sessions in members_of(_of_database.values()):
         sessions.forked()
 
 

@@ -360,7 +360,7 @@ class Mariadb(MariadbObjects):
         return len(found) >= ROLL_UP
 
     @property
-    def hold(self) -> str:
+    def lock_task(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
 
     def lock_all(self, states: Iterable[str]) -> str:

@@ -201,7 +201,7 @@ class Postgres(PostgresObjects):
         return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
 
     @property
-    def hold(self) -> str:
+    def lock_task(self) -> str:
         # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
         keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
         free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
