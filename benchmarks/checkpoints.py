@@ -67,8 +67,9 @@ SECTIONS = [
     Section(
         "checkpoints",
         "Checkpoints of SQLite's log",
-        "Several processes put, take and ack on one file. A commit that finds the log at its limit copies it into the "
-        "file and waits for the disk: more pages make that rarer, and the log and each copy longer.",
+        "Several processes put, take and ack on one file. The commit that finds the log at its limit copies it "
+        "into the file and waits for the disk. With more pages that happens less often, and the log and each copy "
+        "are longer.",
         checkpoints,
         ("sqlite",),
     ),

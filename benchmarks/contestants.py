@@ -319,7 +319,7 @@ class Xq(OfXq):
         mapped = {role: role for role in ("status", "priority", *roles)}
         self.queue = xq.upgrade(self.model, mapped, features or {})
         self.db.create_tables([self.model])
-        self.queue.install()  # on some databases Peewee does nothing, and tells nobody, where a table is there already
+        self.queue.install()  # on some databases Peewee silently does nothing if the table exists
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
             # There is no option for it: it shows what counting costs. The owner must be a role, since the same

@@ -103,15 +103,16 @@ SECTIONS = [
     Section(
         "fused",
         "Ack and take at once",
-        "A worker that acks a task and takes the next: two statements, each with a commit; one that does both, where a "
-        "database has such; or two calls within a transaction. xq's workers make two calls: one statement would tell "
-        "its triggers of two events at once, and gains little where they count; a transaction gains nothing.",
+        "A worker acks a task and takes the next: by two statements with a commit each, by one statement that does "
+        "both where the database has such, or by two calls in one transaction. xq's workers make two calls. One "
+        "statement would report two events to its triggers at once, and saves little where they count. A "
+        "transaction saves nothing.",
         partial(fused, False),
     ),
     Section(
         "fused-full",
         "Ack and take at once, and every commit on the disk",
-        "The same where each commit waits for the disk.",
+        "As above, but each commit waits for the disk.",
         partial(fused, True),
     ),
 ]

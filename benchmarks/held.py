@@ -1,4 +1,4 @@
-"""What a transaction that somebody leaves open costs the queue beside it: a section of make bench-long.
+"""The cost of an open transaction for the queue beside it: a section of make bench-long.
 
 Its snapshot keeps the database from clearing away what was deleted since, and a take has to step over it.
 """
@@ -104,8 +104,9 @@ SECTIONS = [
         "held",
         "Beside a transaction that stays open",
         "Cycles of put, take and ack, one after the other, while another connection has read in a transaction and "
-        "leaves it open: the database keeps what was deleted since then, in tables and indexes, whatever the "
-        "transaction has read. Of take p50 / p99 in µs, and cycles a second. Tuned: autovacuum comes early.",
+        "leaves it open. The database keeps everything that was deleted since then, in tables and indexes. The "
+        "cells have the p50 and p99 of take in µs, and the cycles a second. The tuned table has the autovacuum "
+        "settings of docs/databases.md.",
         beside_a_transaction,
     ),
 ]

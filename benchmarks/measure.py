@@ -1,4 +1,4 @@
-"""How it is measured: everybody in one run, in turn, in an order that is shuffled anew at each repetition."""
+"""Measure contestants in one run, in turn, in an order that each repetition shuffles."""
 
 from __future__ import annotations
 

@@ -318,20 +318,20 @@ SECTIONS = [
     Section(
         "django",
         "Models of Django",
-        "The same queue on a model of Peewee's and on one of Django's, each on a table that Django has made, in the "
-        f"same run: single calls, and batches of {BATCH}. Beside Django's rates stands how many times as long they "
-        "take as Peewee's; the aim is 1.3.",
+        "The same queue on a Peewee model and on a Django model, each on a table that Django has created, in the "
+        f"same run: single calls, and batches of {BATCH}. Beside Django's rates stands their time as a multiple of "
+        "Peewee's; the aim is 1.3.",
         seam,
     ),
 ]
 PEERS = Section(
     "django-peers",
     "Workers of Django",
-    "One process puts so many tasks, which do nothing, and then works on them by one worker until none is left, each "
-    "in its own database, with connections that stay open (CONN_MAX_AGE=None) and results that are kept, but for the "
-    "model's own rows, which are deleted. Of django-q2 (ORM broker) it is what its processes do one after the other, "
-    "without the queues between them; of the others their whole worker. The last column says how many times as many "
-    "tasks a second xq's django.tasks does.",
+    "One process puts tasks that do nothing, and then runs one worker until none is left. Each queue has its own "
+    "database, with connections that stay open (CONN_MAX_AGE=None). Results are kept, but the model's own rows are "
+    "deleted. For django-q2 (ORM broker) the work of its processes runs one after the other, without the queues "
+    "between them; for the others their whole worker runs. The last column has the rate of xq's django.tasks as a "
+    "multiple of theirs.",
     workers,
     ("sqlite", "postgres"),
 )

@@ -295,11 +295,11 @@ SECTIONS = [
     Section(
         "peers",
         "Other queues",
-        "One process, one thread, one call after the other, each in its own database, where for nobody a commit "
-        "waits for the disk; each used as its documentation says, its put, its take, its ack (huey: running an empty "
-        "task; django-tasks-db, procrastinate, pgqueuer: what their workers do around one, without signals, logging "
-        "and sleeping). What is done is pruned between the repetitions by those that keep it. The sixth column says "
-        "how many times as many cycles xq makes; the aim is 5.",
+        "One process with one thread makes one call after the other. Each queue has its own database, and no "
+        "commit waits for the disk. Each is used as its documentation says: its put, its take, its ack. For huey "
+        "that is running an empty task; for django-tasks-db, procrastinate and pgqueuer it is what their workers "
+        "do for a task, without signals, logging and sleeping. Queues that keep finished tasks are pruned between "
+        "the repetitions. The sixth column has xq's cycles as a multiple of theirs; the aim is 5.",
         peers,
         tuple(PEERS),
     )

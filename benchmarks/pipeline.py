@@ -281,10 +281,10 @@ def by_sql(place: Database) -> float:
 
 
 TEXT = (
-    f"A simulated day (benchmarks/day.py) in a queue with history: `xq.spark.report` and `xq.spark.archive` of all of "
-    f"it, by a Spark with {MEMORY} of memory for Java, bound to so many cores. Memory is that of Java, of Python and "
-    "of its workers together, at the most. Plain SQL asks the database for the tables of the report but overall "
-    "and failures (and for stuck without its limit), and fetches them."
+    "A simulated day (benchmarks/day.py) in a queue with history. `xq.spark.report` and `xq.spark.archive` process "
+    f"all of it, in a Spark with {MEMORY} of memory for Java, bound to so many cores. Memory is the maximum of Java, "
+    "Python and its workers together. Plain SQL queries the database for the tables of the report but overall (for "
+    "stuck without its limit), and fetches them."
 )
 
 

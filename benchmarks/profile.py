@@ -282,24 +282,25 @@ SECTIONS: Sequence[Section] = [
     Section(
         "layers",
         "Where the microseconds of a cycle go",
-        "One process, one call after the other, everything on, while other tasks wait. Found by leaving out: the "
-        "statements that xq sent were sent again through the seam to Peewee, through the driver, and through that in "
-        "one transaction. Of the calls the median, since every so often one of them moves SQLite's log into the file.",
+        "One process makes one call after the other, with everything on, while other tasks are ready. The layers "
+        "are found by leaving them out: the statements that xq sent were sent again through Peewee, through the "
+        "driver, and through the driver in one transaction. Each cell is the median of the calls, since now and "
+        "then one of them copies the log into the file.",
         layers,
     ),
     Section(
         "cpu",
         "Whose CPU time a cycle is",
-        "One process, one call after the other, while other tasks wait. The statements of xq were sent again by the "
-        "driver in a plain loop; the difference is Python of xq and of Peewee. The best of interleaved runs, since "
-        "other work on the machine adds to each.",
+        "One process makes one call after the other, while other tasks are ready. The driver alone sent xq's "
+        "statements again in a plain loop. The difference is the Python of xq and of Peewee. Each cell is the best "
+        "of interleaved runs, since other work on the machine adds to each.",
         cpu,
     ),
     Section(
         "functions",
         "Within xq",
-        "The slowest functions of xq's own layer, with the built-in code that they call, as a profiler sees them: it "
-        "makes what is called often look slower than it is.",
+        "The slowest functions of xq's own layer, with the built-in code that they call, by a profiler. A profiler "
+        "makes frequent calls look slower than they are.",
         functions,
     ),
     *fused.SECTIONS,

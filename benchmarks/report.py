@@ -35,17 +35,16 @@ ORDER = (  # of the sections in the file
 HEADER = """\
 # What xq costs
 
-Made by `make bench`, `make bench-long`, `make bench-spark`, `make bench-peers`, `make bench-django` and `make profile`,
-each of which writes its tables anew and leaves the others. Every table says on what machine, when, and by which command
-it was measured. A ratio compares with *the floor*, hand-written SQL through the same driver on the same database in the
-same run: a table with one index, nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its
-own, and a commit does not wait for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`,
-MariaDB with `innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a
-power cut; PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either.
-Servers listen on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured
-in turn, in an order shuffled at each repetition. Two numbers with a slash are the best and the median of the
-repetitions; a rate beside them is the median. Where the floor's best and its median lie far apart, something else kept
-the machine or its disk busy.
+`make bench`, `make bench-long`, `make bench-spark`, `make bench-peers`, `make bench-django` and `make profile` write
+this page: each replaces its own tables. Every table names its machine, date and command. A ratio compares with *the
+floor*: hand-written SQL through the same driver on the same database in the same run, on a table with one index and
+nothing else (`Floor` in [contestants.py](contestants.py)). Each contestant has its own database. A commit does not wait for the disk
+unless a section says so. SQLite runs in WAL mode with `synchronous=NORMAL`, and MariaDB with
+`innodb_flush_log_at_trx_commit=2`: commits survive the death of every process, but the last ones not a power cut.
+PostgreSQL runs with `synchronous_commit=off`, where the last commits do not survive the server's death either. Servers
+listen on loopback TCP with their default settings, but for those that a table names. The contestants run in turn, in an
+order that each repetition shuffles. Two numbers with a slash are the best and the median of the repetitions; a rate
+beside them is the median. If the floor's best and median differ much, other work kept the machine or its disk busy.
 """
 MARK = "<!-- section {} -->"
 

@@ -242,30 +242,31 @@ SECTIONS = [
     Section(
         "sources",
         "Spark reads",
-        "All columns of the history of a simulated day (benchmarks/day.py), by one and by two partitions, and thrown "
-        f'away, with {CORES} cores: `format("xq")` beside JDBC, with whose rate by as many partitions it is compared.',
+        "All columns of the history of a simulated day (benchmarks/day.py), read by one and by two partitions on 2 "
+        'cores and discarded. `format("xq")` stands beside JDBC; each rate is compared with JDBC\'s rate by as many '
+        "partitions.",
         partial(compared, "sources", attrgetter("repetitions")),
     ),
     Section(
         "bulk",
         "Tasks by the million",
-        f"{QUEUE} is filled, and a table of the same columns without a queue: by what the database has for it (rows of "
-        "executemany in one transaction; on PostgreSQL COPY; on MariaDB INSERTs of many rows), which writes into the "
-        "queue past xq, but not past its triggers; and by xq, which stages the rows first, and puts all at once.",
+        f"{QUEUE} is filled, and a table of the same columns without a queue. The first way is what the database "
+        "offers: rows of executemany in one transaction, COPY on PostgreSQL, and INSERTs of many rows on MariaDB. It "
+        "bypasses xq but not its triggers. The second way is xq, which stages the rows and then puts all at once.",
         partial(compared, "bulk", lambda effort: 1),  # each is a minute, not a moment
     ),
     Section(
         "consume",
         "Tasks worked off by Spark",
-        f"{QUEUE} is worked off in {BATCHES} batches, by `consume` with work that returns the keys alone, and by one "
-        "process without Spark.",
+        f"{QUEUE} is worked off in {BATCHES} batches by `consume`, with work that returns the keys alone. Beside it "
+        "one process without Spark does the same.",
         partial(compared, "consume", attrgetter("rounds")),
     ),
     Section(
         "driver",
         "How soon the tasks of a killed driver are ready",
-        "A driver that works tasks off by `consume` is killed with SIGKILL: the time until the table says that all are "
-        "ready, while another process has the queue open.",
+        "A driver that works tasks off by `consume` is killed with SIGKILL. The time ends when the table says that "
+        "all tasks are ready. Another process has the queue open.",
         killed,
     ),
     *pipeline.SECTIONS,

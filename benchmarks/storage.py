@@ -91,9 +91,10 @@ SECTIONS = [
     Section(
         "storage",
         "What a task writes",
-        "put, take and ack, one call each, while nothing else waits: bytes of the write-ahead log by "
-        "`pg_current_wal_insert_lsn()`, with what rolling the counters up writes later, and rows that were deleted or "
-        "replaced, which vacuum has to clear away. Without what vacuum writes, and without forgetting the history.",
+        "put, take and ack, one call each, in an empty queue: the bytes of the write-ahead log by "
+        "`pg_current_wal_insert_lsn()`, with those that rolling up the counters writes later, and the deleted or "
+        "replaced rows that vacuum must remove. The bytes that vacuum and the pruning of the history write are not "
+        "counted.",
         storage,
         ("postgres",),
     ),

@@ -30,21 +30,25 @@ ROUNDS = Path(__file__).parent / "storm.jsonl"  # not for the repository
 TEXT = """\
 # Storms
 
-Made by `make storm`. In each round processes do anything to the tasks of one queue on a fresh database: they put, take
-(one, several, patiently), ack in time and too late, release, bury, dig, touch, snatch, kill, restart, switch, wait and
-sweep, one by one and several in any order, in transactions and savepoints that are rolled back, beside plain `INSERT`,
-`UPDATE` and `DELETE`. Meanwhile they are killed with SIGKILL at any moment, some within a transaction, and others take
-their places; and they are stopped with SIGSTOP for up to a second and a half. A server is restarted meanwhile: told to
-stop, told to stop at once, or killed with SIGKILL; the processes go on by themselves. What the queue can do is drawn
-anew for each round. At last they finish what is left.
+`make storm` writes this page. In each round, processes call one queue at random on a fresh database. They put, take
+(one, several, and with a timeout), ack in time and too late, release, bury, dig, touch, snatch, kill, restart, switch,
+wait and sweep, one task or several, in transactions and savepoints that are rolled back. Beside that they run plain
+`INSERT`, `UPDATE` and `DELETE`. Meanwhile the storm kills processes with SIGKILL at any moment, some within a
+transaction, and starts others in their place. It stops processes with SIGSTOP for up to a second and a half. It
+restarts a server: by an orderly stop, a fast stop, or SIGKILL; the processes must recover by themselves. Each round
+draws the features of its queue anew. At its end the processes finish all tasks.
 
-What must hold ([tests/storm.py](../tests/storm.py)): every task is in one state by the table, by the counters and by
-the history, whose rows are a walk through the machine's table for each task; in minus out is what is there, in each
-tube, also in the middle of it; every put and every ack that returned is in the history once, and no ack is there that
-nobody called; no task is in two hands, by what each process wrote down outside of the database, unless its ttr had
-passed, it was taken away, or the server that kept its session was; what the dead held comes back, nothing hangs, and
-nothing is left; nothing is raised but what tells of a server that is away, and of a transaction of the application
-that gave way to another; `check()`, and the database's own check of its files where it has one, find nothing.
+[tests/storm.py](../tests/storm.py) then checks that
+
+- each task is in one state by the table, by the counters and by the history, and the rows of its history follow the
+  transition table;
+- the transitions into and out of each state add up to its number of tasks, in each tube, during the storm as well;
+- the history has every put and every ack that returned once, and no ack that no process called;
+- no two processes had a task at the same time, by logs that they write outside of the database, unless its ttr had
+  passed, it was taken away, or the server that kept its session stopped;
+- the tasks of killed processes return, no call hangs, and no task is left;
+- calls raise only errors of a server that is away, and of a transaction of the application that gave way to another;
+- `check()` finds nothing, nor does the database's own check of its files, where it has one.
 """
 HEAD = (
     "isolation",
@@ -149,12 +153,13 @@ def section(database: str, rounds: Sequence[Round]) -> Iterator[str]:
 def text(rounds: Sequence[Round]) -> str:
     """What the rounds found, as STORM.md."""
     notes = (
-        "*Gave way*: transactions of the application, or plain statements of its own, that the database undid for "
-        "another's sake; xq's own are tried again. *Kill to Ready*, median and worst: from a kill until nothing of the "
-        f"dead was taken any more, seen every {TICK * 1e3:.0f} ms, while all processes wrote without a pause: who ends "
-        "a dead session waits for the locks of the database like everybody, and SQLite's waiting is not fair. Kills "
-        "beside a process that stood still are left out, since it may have had such a lock, and those that a restart "
-        "came upon. A round is made again by its seed: the same queue and the same dice, though not the same moments."
+        "*Gave way* counts transactions and plain statements of the application that the database undid for "
+        "another transaction; xq repeats its own. *Kill to Ready* has the median and the maximum of the time from "
+        f"a kill until no task of the killed process is taken, observed every {TICK * 1e3:.0f} ms while all "
+        "processes write without a pause. A process that ends a dead session waits for the locks of the database like any other, "
+        "and SQLite's lock is not fair. Kills beside a stopped process are left out, since it may have had such a "
+        "lock, and so are those during a restart. A seed repeats a round with the same queue and the same random "
+        "numbers, but not the same timing."
     )
     found = [name for name in SHARED if any(one.database == name for one in rounds)]
     parts = [part for name in found for part in section(name, [one for one in rounds if one.database == name])]

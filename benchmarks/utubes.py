@@ -158,10 +158,10 @@ def busy(sizes: Sequence[int], home: Home, per_call: int) -> Table:
 
 
 TEXT_OF_BUSY = (
-    f"{CONSUMERS} utubes of as many tasks each, and {CONSUMERS} threads of which each takes and acks whatever comes "
-    f"next; or one consumer, who takes and acks the first of each at once (`take_many({CONSUMERS})`, `ack_many`). "
-    "Seconds in all, for a task, and how many times as long as in the same table without the feature, where nothing "
-    "keeps two tasks of a host apart."
+    f"{CONSUMERS} utubes of as many tasks each. Either {CONSUMERS} threads take and ack the next task, or one consumer "
+    f"takes and acks the first task of each utube at once (`take_many({CONSUMERS})`, `ack_many`). The cells have the "
+    "seconds in all, the time for a task, and the time as a multiple of that in the same table without the feature, "
+    "where nothing separates two tasks of a host."
 )
 
 
@@ -177,9 +177,9 @@ SECTIONS = [
     Section(
         "utubes",
         "Many utubes",
-        "A task in each of so many utubes: all put, then all taken and acked, one after the other or "
-        f"{MANY:,} at once (`take_many`, `ack_many`). Seconds in all, for a task, and how many times as long as "
-        "without the feature.",
+        "One task in each utube. All tasks are put, then taken and acked, one after the other or "
+        f"{MANY:,} at once (`take_many`, `ack_many`). The cells have the seconds in all, the time for a task, and "
+        "the time as a multiple of that without the feature.",
         lonely,
     ),
     Section("busy", "Busy utubes", f"{TEXT_OF_BUSY} `make bench-long` has longer ones.", of_busy),

@@ -173,22 +173,22 @@ SECTIONS = [
     Section(
         "latency",
         "How soon a waiting take hears of a put",
-        "The time from before a put until the task is in the hands of a take that waited for it; puts come at random, "
-        "every 20 to 80 ms. The aim is a median under 1 ms in one process, and between processes under 5 ms on SQLite "
-        "and under 2 ms on PostgreSQL.",
+        "The time from the begin of a put until a waiting take returns the task. Puts come at random, every 20 to "
+        "80 ms. The aim is a median under 1 ms within a process, and between processes under 5 ms on SQLite and "
+        "under 2 ms on PostgreSQL.",
         latency,
     ),
     Section(
         "killed",
         "How soon the task of a dead process is ready",
-        "A process takes a task and is killed with SIGKILL: the time until the table says that the task is ready, "
-        "while another process has the queue open. The aim is 1 s. [STORM.md](STORM.md) has the same under load.",
+        "A process takes a task and is killed with SIGKILL. The time ends when the table says that the task is "
+        "ready. Another process has the queue open. The aim is 1 s. [STORM.md](STORM.md) has the same under load.",
         killed,
     ),
     Section(
         "idle",
         "What waiting costs",
-        "The processor time of a process in which one take waits in vain, all its threads together.",
+        "The processor time, of all threads, of a process whose only call is a take that waits and gets no task.",
         idle,
     ),
 ]

@@ -256,7 +256,7 @@ def page(db: pw.Database) -> Any:
     return xq.upgrade(Page, {role: role for role in ("status", "runat", "owner")}, FEATURES)
 
 
-# Databases that nobody connects to.
+# Databases to which no connection is made.
 DATABASES: Mapping[str, Callable[[], pw.Database]] = {
     "SQLite": lambda: pw.SqliteDatabase(":memory:"),
     "PostgreSQL": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
