@@ -153,13 +153,14 @@ def section(database: str, rounds: Sequence[Round]) -> Iterator[str]:
 def text(rounds: Sequence[Round]) -> str:
     """What the rounds found, as STORM.md."""
     notes = (
-        "*Gave way* counts transactions and plain statements of the application that the database undid for "
-        "another transaction; xq repeats its own. *Kill to Ready* has the median and the maximum of the time from "
-        f"a kill until no task of the killed process is taken, observed every {TICK * 1e3:.0f} ms while all "
-        "processes write without a pause. A process that ends a dead session waits for the locks of the database like any other, "
-        "and SQLite's lock is not fair. Kills beside a stopped process are left out, since it may have had such a "
-        "lock, and so are those during a restart. A seed repeats a round with the same queue and the same random "
-        "numbers, but not the same timing."
+        "*Gave way* counts transactions and plain statements of the application that the database "
+        "undid for another transaction; xq repeats its own. *Kill to Ready* has the median and the "
+        "maximum of the time from a kill until no task of the killed process is taken, observed every "
+        f"{TICK * 1e3:.0f} ms while all processes write without a pause. A process that ends a dead session "
+        "waits for the locks of the database like any other, and SQLite's lock is not fair. Kills "
+        "beside a stopped process are left out, since it may have had such a lock, and so are those "
+        "during a restart. A seed repeats a round with the same queue and the same random numbers, "
+        "but not the same timing."
     )
     found = [name for name in SHARED if any(one.database == name for one in rounds)]
     parts = [part for name in found for part in section(name, [one for one in rounds if one.database == name])]
