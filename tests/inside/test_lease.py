@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextvars import copy_context
 from typing import Any
 
@@ -9,6 +10,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, eventually, row, state, transitions
 from xq.runtime.lease import Leases
@@ -111,6 +113,31 @@ def test_a_worker_touches_its_task_while_the_function_runs(make_shared, monkeypa
     Task.xq.run(until_empty=True)
     assert seen == [False]
     assert [state(Task, key) for key in (1, 2)] == ["D", "D"]
+
+
+@pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
+def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_shared, monkeypatch):
+    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
+    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat",))
+    locked, touched = threading.Event(), threading.Event()
+
+    def work(found: Any) -> None:
+        if found.id == 1:
+            with Task._meta.database.atomic():
+                found.ack()
+                locked.set()
+                assert touched.wait(PATIENCE)
+            return
+        assert locked.wait(PATIENCE)
+        for _ in range(3):
+            before = row(Task, found.id).runat
+            eventually(lambda before=before: row(Task, found.id).runat > before)  # type: ignore[misc]
+        touched.set()
+
+    Task.xq.worker(work, workers=2)
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-D": 2}, "no attempt failed"
 
 
 def test_a_heartbeat_reports_a_task_that_another_session_released(make_shared, monkeypatch):

@@ -143,6 +143,22 @@ class Finish(Generic[T]):
         if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
             self._find(Asked("ack", fields=fields), parts, token)  # raises what an ack would raise
 
+    def touch_if_free(self, task: Taken, seconds: float) -> bool:
+        """Touch a task, unless another transaction has locked its row. Return whether it did.
+
+        Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
+        """
+        dialect = self.database.open().dialect
+
+        def touch() -> bool:
+            if dialect.lock and not self.database.execute(dialect.lock_task, named(task.parts)):
+                self.look(task.parts)  # raises NotFound
+                return False
+            self.one("touch", task, {"increment": seconds})
+            return True
+
+        return self.database.unit(touch, transaction=True)
+
     def is_taken_by(self, task: Taken) -> bool:
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
         row, state = self.look(task.parts)

@@ -24,6 +24,7 @@ log = logging.getLogger("xq")
 
 LOST = (NotFound, WrongState, NotOwner)  # the errors of a task that this session does not own any more
 HEARTBEATS = 3  # in a ttr
+RETRY = 5.0  # seconds until the next try to touch a task, at most
 SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 
 
@@ -93,14 +94,14 @@ class Heartbeat:
     """A thread that touches leased tasks at a third of their ttr, on its own connection.
 
     It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
-    `move` touches these tasks by so many seconds, and sets `lost` of the lost ones. `overdue` gets each lease whose
-    timeout has passed, which is lost by then.
+    `move` touches these tasks by so many seconds, yields those that it touched, and sets `lost` of the lost ones.
+    `overdue` gets each lease whose timeout has passed, which is lost by then.
     """
 
     def __init__(
         self,
         store: Connections,
-        move: Callable[[Collection[Lease], float], None],
+        move: Callable[[Collection[Lease], float], Iterable[Lease]],
         overdue: Callable[[Lease], None] = lambda lease: None,
     ) -> None:
         self._store = store
@@ -113,9 +114,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
-        if not self._store.has_threads:
-            lease.ttr = None
-        if lease.next_at == math.inf:
+        if lease.next_at == math.inf or not self._store.has_threads:
             return
         self._leases.add(lease)
         if self._thread is None:
@@ -136,18 +135,19 @@ class Heartbeat:
 
     def touch(self, leases: Collection[Lease]) -> None:
         """Touch these tasks. Raises database errors."""
-        together: dict[float, list[Lease]] = {}  # by the time of the last heartbeat
-        for lease in leases:
-            together.setdefault(lease.touched_at, []).append(lease)
-        for touched_at, of_one_time in together.items():
-            now = time.monotonic()
-            self._move(of_one_time, now - touched_at)
-            for lease in of_one_time:
-                lease.touched_at = now
+        with self.lock:
+            together: dict[float, list[Lease]] = {}  # by the time of the last heartbeat
+            for lease in leases:
+                together.setdefault(lease.touched_at, []).append(lease)
+            for touched_at, of_one_time in together.items():
+                now = time.monotonic()
+                for lease in self._move(of_one_time, now - touched_at):
+                    lease.touched_at = now
 
     def _run(self) -> None:
         try:
             while not self._over:
+                self._wakes_at = math.inf  # from here on, `add` wakes it again
                 self._end_overdue()
                 self._wakes_at = self._touch_due()
                 self._changed.wait(min(SLICE, max(0.0, self._wakes_at - time.monotonic())))
@@ -169,17 +169,16 @@ class Heartbeat:
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
             # With those whose turn is near: one statement for all.
-            near = now + min(pause / 2, SLICE)
-            if due := [lease for lease in timed if lease.ttr is not None and lease.next_at <= near]:
+            due = [lease for lease in timed if lease.ttr is not None and lease.next_at <= now + pause / 2]
+            again = now
+            if due:
                 try:
                     self._store.connect()
                     self.touch(due)
-                except (
-                    Exception
-                ) as error:  # of the database: the call that finishes a task finds out whether it is lost
+                except Exception as error:  # of the database: the call that finishes a task detects the loss
                     log.warning("leased tasks could not be touched: %s", error)
-                    return now + min(pause / 2, SLICE)
-            return min((lease.next_at for lease in timed), default=math.inf)
+                again = time.monotonic() + min(pause / 8, RETRY)  # for those that are still due
+            return max(again, min((lease.next_at for lease in timed), default=math.inf))
 
 
 def ttr_of(machine: Machine, in_role: Callable[[str], Any]) -> float | None:
@@ -302,14 +301,15 @@ class Leases:
             except Exception as error:  # the end of the session releases them; the error of the block is raised
                 log.warning("leased tasks could not be released: %s", error)
 
-    def _touch(self, leases: Collection[Lease], seconds: float) -> None:
+    def _touch(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         tasks = {lease.task: lease for lease in leases}
         while tasks:
             try:
                 self._queue.touch_many([lease.taken for lease in tasks.values()], seconds)
-                return
+                break
             except SessionLost:
                 raise
             except LOST as error:
                 for key in self._lost(error, tasks):
                     tasks.pop(key).lost.set()  # `finish` reports it
+        return tasks.values()

@@ -217,10 +217,12 @@ class Workers(Generic[T]):
         except TimeoutError as error:
             self._failed(lease.taken, lease.attempt, error)
 
-    def _touch(self, leases: Collection[Lease], seconds: float) -> None:
+    def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         for lease in leases:
             try:
-                self._moves().one("touch", lease.taken, {"increment": seconds})
+                # A row that is locked is not waited for: the function's own transaction may have changed it.
+                if self._moves().touch_if_free(lease.taken, seconds):
+                    yield lease
             except LOST as error:
                 self._log.debug("%s", error)  # the handler may have finished it; else the ack reports the loss
                 lease.lost.set()
