@@ -381,12 +381,12 @@ def project(office: Any, django_db: Any, tmp_path: Path) -> Project:
     return Project(tmp_path, django_db)
 
 
-def test_a_worker_that_is_told_to_end_finishes_what_is_in_hand(office, project):
+def test_a_worker_finishes_its_task_at_the_first_signal(office, project):
     put, other = office.Order.xq.put_many([{}, {}])
     with project.worker() as worker:
         eventually(project.begun.exists)
         worker.send_signal(signal.SIGTERM)
-        eventually(lambda: project.said("a second one releases it"))
+        eventually(lambda: project.said("a second signal releases the tasks"))
         project.go.touch()
         assert worker.wait(STUCK) == 0, project.log.read_text()
     found = office.Order.xq.peek(put)
@@ -395,12 +395,12 @@ def test_a_worker_that_is_told_to_end_finishes_what_is_in_hand(office, project):
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_a_worker_that_is_told_twice_releases_what_is_in_hand(office, project):
+def test_a_worker_releases_its_task_at_the_second_signal(office, project):
     put = office.Order.put({})
     with project.worker() as worker:
         eventually(project.begun.exists)
         worker.send_signal(signal.SIGTERM)
-        eventually(lambda: project.said("a second one releases it"))
+        eventually(lambda: project.said("a second signal releases the tasks"))
         worker.send_signal(signal.SIGINT)
         assert worker.wait(STUCK) == 128 + signal.SIGINT, project.log.read_text()
     assert office.Order.xq.peek(put).status == "R"
