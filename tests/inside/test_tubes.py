@@ -114,7 +114,7 @@ def test_those_who_wait_are_served_first_come_first_served(shared, monkeypatch):
     waits = []
     for n in range(3):
         waits.append(Work(shared.database, partial(tube.take, PATIENCE - n)))
-        eventually(lambda: len(tube.model.xq.waiting()) > len(waits) - 1)
+        eventually(lambda: sleeps(waits[-1]))
     for one, data in zip(waits, "abc", strict=True):
         tube.put(data)
         assert one.result().data == data
