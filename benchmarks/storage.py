@@ -44,7 +44,7 @@ def jobs(queue: Batches, n: int) -> None:
 
 
 def roll_up(queue: Batches) -> None:
-    while isinstance(queue, Xq) and queue.queue._database.add_up():
+    while isinstance(queue, Xq) and queue.queue._database.roll_up_some():
         pass
 
 

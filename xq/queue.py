@@ -576,8 +576,8 @@ class Queue(Generic[T]):
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        if self._clock is None and not self._maintenance.is_attended:
-            self._maintenance.attend()  # what it takes must come back, also of what is no queue
+        if self._clock is None and not self._maintenance.is_maintained:
+            self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:

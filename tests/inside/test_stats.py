@@ -47,8 +47,8 @@ def test_on_postgresql_a_process_does_not_wait_for_another_that_adds_up_the_coun
         database = Task.xq._database
         with db.atomic():
             assert database.dialect.roll_up(database.store)
-            assert in_threads(db, database.add_up) == [False]
-        assert in_threads(db, database.add_up) == [True]
+            assert in_threads(db, database.roll_up_some) == [False]
+        assert in_threads(db, database.roll_up_some) == [True]
         assert is_exact(Task)
 
 

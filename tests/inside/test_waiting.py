@@ -174,7 +174,7 @@ def test_a_put_that_may_wait_for_room_listens_before_it_looks(make_shared, timeo
     looked: list[bool] = []
 
     def key(task: Any) -> int:
-        looked.append(Task.xq.adapter.maintenance.is_attended)
+        looked.append(Task.xq.adapter.maintenance.is_maintained)
         return len(looked)
 
     Task = make_shared({"limit": 1, "id": key})

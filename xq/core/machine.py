@@ -72,6 +72,7 @@ class Transition:
     picks: bool = False  # the event may choose the oldest tasks itself
     enters: bool = True  # False: the state is prolonged, not entered (touch)
     named: bool = False  # the caller names the target (switch)
+    stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
 
@@ -359,7 +360,9 @@ class Machine:
             for target in spread(row.target, self.states):
                 given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
                 fenced = row.fenced and self.settings.fenced
-                yield replace(row, source=source, target=target, given=given, fenced=fenced, named=named, by=by)
+                stays = source == target and row.enters and not (named or given)
+                found = replace(row, source=source, target=target, given=given, fenced=fenced)
+                yield replace(found, named=named, stays=stays, by=by)
 
     def _settings(self, claim: _Claims) -> Settings:
         found: dict[str, Any] = {}

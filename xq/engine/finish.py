@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import NoneType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import (
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
 
-STAYS: Final = {"bury": "B"}  # event -> the state in which the event only writes the update
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 TRIES = 20  # attempts, if other processes move the task between the look and the move
 
@@ -85,9 +84,9 @@ class Finish(Generic[T]):
             self.database.begin_writing()
             state = self._find(asked, parts, token)
         for _ in range(TRIES):
-            if event in STAYS and self._stays(state, asked):
-                return self.tasks.returned(self.look(parts)[0])
             transition = self.tasks.choose(state, event, asked.seconds, to)
+            if transition.stays and not asked.fields:
+                return self.tasks.returned(self.look(parts)[0])
             connection = self.database.begin()
             binding = self.database.binding or self.database.open()
             if transition.target == TAKEN and transition.enters:
@@ -194,11 +193,6 @@ class Finish(Generic[T]):
                 refused.append(error)
         raise refused[0]  # the options fit none of the states
 
-    @staticmethod
-    def _stays(state: str, asked: Asked) -> bool:
-        """Return whether the task is already in the state that the event leads to, with nothing to write."""
-        return not asked.fields and STAYS.get(asked.event) == state
-
     def _move(
         self,
         connection: Connection,
@@ -221,8 +215,7 @@ class Finish(Generic[T]):
         step = binding.steps.get(name)
         if step is None:
             selector = Selector(way, transition.source, fence)
-            step = self.steps.move(binding, event, selector, transition, tuple(seconds), tuple(fields))
-            binding.steps[name] = step
+            step = self.steps.move(binding, event, selector, transition, tuple(seconds), tuple(fields), name)
         if seconds:
             which |= self.database.values(seconds)
         else:
@@ -308,7 +301,7 @@ class Finish(Generic[T]):
                     group = groups[state, token] = []
                 group.append(parts)
             for (state, token), group in groups.items():
-                if self._stays(state, asked):
+                if not asked.fields and self.tasks.choose(state, event, asked.seconds).stays:
                     moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
                     continue
                 for batch in chunks(group, BATCH):
@@ -429,6 +422,6 @@ class Finish(Generic[T]):
         """Release all tasks of an ended session, recorded as `event`. Raises if the database rejects one."""
         self.batches.give_back(*sessions_of.tokens_of(session), event)
 
-    def give_back_what_goes(self, session: str, event: str) -> None:
+    def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""
-        self.batches.give_back_what_goes(*sessions_of.tokens_of(session), event, "session")
+        self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")

@@ -41,13 +41,24 @@ class Steps:
         transition: Transition,
         given: tuple[str, ...] = (),
         update: tuple[str, ...] = (),
+        kept_as: object = None,
     ) -> Step:
         """Return the step that moves the selected tasks. Without an event it only changes their fields.
 
-        If a put replaces a task, the source state is that of the selector.
+        If a put replaces a task, the source state is that of the selector. `kept_as` is the name in the cache of a
+        caller that looks there first.
         """
         # Not the transition itself: its hash would be computed from all of its fields at each call.
-        name = event, which, transition.source, transition.target, transition.given, transition.enters, given, update
+        name = kept_as or (
+            event,
+            which,
+            transition.source,
+            transition.target,
+            transition.given,
+            transition.enters,
+            given,
+            update,
+        )
         step = binding.steps.get(name)
         if step is None:
             statement = binding.statements.move(which, transition, frozenset(given), update)

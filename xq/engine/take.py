@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.compile import Selector
 from xq.core.errors import BadType, BadValue, Error, UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import ErrorKind, Row
+from xq.core.ports import Connection, ErrorKind, Row
 from xq.core.values import Seconds, Tasks
 from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
 from xq.engine.unit import Step
 from xq.sessions.session import Session
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
 
 T = TypeVar("T")
 
@@ -25,6 +29,16 @@ TRIES: Final = 20  # how often a take is tried again whose process's own session
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032)
 LASTS = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 NONE: Final[Mapping[str, Any]] = {}
+
+
+class Prepared(NamedTuple):
+    """What was done before a take looks for a task."""
+
+    swept: Swept | None = None
+    only_own_heads: bool = False  # the heads of other groups may be stale
+
+
+UNPREPARED: Final = Prepared()
 
 
 class Takes(Generic[T]):
@@ -40,8 +54,8 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
         # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
-        self.attended: object = None
-        self.attend: Callable[[], object] = lambda: None
+        self.maintained: object = None
+        self.maintain: Callable[[], object] = lambda: None
 
     def oldest(
         self,
@@ -63,87 +77,106 @@ class Takes(Generic[T]):
             transition = self._usual[event] = self._transition(event, seconds)
         if n == 0:
             return []
-        database, hydrate, takes = self.database, self.tasks.returned, transition.target == TAKEN
-        tried, token = 0, None
-        while True:
-            connection = database.begin()
-            binding = database.binding or database.open()
-            clock, dialect = database.clock, binding.dialect
-            if takes and clock is None and self.attended is not binding:
-                database.begin_writing()
-                self.attend()  # before the take: if this fails, no task is taken
-                connection = self.store.ready()
-            session = binding.sessions.to_take() if takes else None
+        for tried in itertools.count():
             try:
-                if session is not None:
-                    token = database.token(binding, session)
-                now = None if clock is None else clock.now
-                values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
-                if seconds:
-                    values |= database.values(seconds)
-                name = event, n == 1, tube is None, *seconds, None, *fields
-                step = binding.steps.get(name)
-                if step is None:
-                    which = Selector("first" if n == 1 else "oldest", transition.source, tube=tube is not None)
-                    step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields))
-                    binding.steps[name] = step
-                if fields:
-                    values.update(zip(step.statement.names, fields.values(), strict=True))
-                swept: Swept | None = None
-                # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
-                guesses = connection.in_transaction and dialect.has_dirty_groups
-                if clock is not None:
-                    database.review()  # no maintenance thread does, under a test's clock
-                if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
-                    database.begin_writing()
-                    swept = self.timers.sweep_if_any()
-                    connection = self.store.ready()
-                elif dialect.has_dirty_groups and transition.source == READY:
-                    self.timers.refresh_groups(mine=guesses)
-                    connection = self.store.ready()
-                if self.in_doubt.pending:
-                    self.in_doubt.resolve()
-                    connection = self.store.ready()
-                if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                    again = partial(self._taken, step, values, token, swept, guesses)
-                    tasks = database.unit(again, transaction=True)
-                elif rows := database.perform(step, connection, values):
-                    tasks = [hydrate(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
-                else:
-                    tasks = self._in_order(self._found_late(step, values, swept, guesses), token)
-                if session is not None and session.closed:
-                    check_open(session)
-                if tasks and then is not None:
-                    then(token)
-                return tasks
-            except BaseException as error:
-                self.in_doubt.add([token], error)
+                return self._once(event, n, transition, seconds, fields, tube, then)
+            except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                tried += 1
-                if not isinstance(error, UnknownSession) or tried > TRIES or binding.sessions.is_entered(error.uuid):
+                if tried == TRIES or self.database.open().sessions.is_registered(error.uuid):
                     raise
+        return []
+
+    def _once(
+        self,
+        event: str,
+        n: int | None,
+        transition: Transition,
+        seconds: Seconds,
+        fields: Mapping[str, Any],
+        tube: str | None,
+        then: Callable[[str | None], None] | None,
+    ) -> list[T]:
+        database, takes, token = self.database, transition.target == TAKEN, None
+        connection = database.begin()
+        binding = database.binding or database.open()
+        clock, dialect = database.clock, binding.dialect
+        if takes and clock is None and self.maintained is not binding:
+            database.begin_writing()
+            self.maintain()  # before the take: if this fails, no task is taken
+            connection = self.store.ready()
+        session = binding.sessions.to_take() if takes else None
+        try:
+            if session is not None:
+                token = database.token(binding, session)
+            now = None if clock is None else clock.now
+            values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
+            if seconds:
+                values |= database.values(seconds)
+            name = event, n == 1, tube is None, *seconds, None, *fields
+            step = binding.steps.get(name)
+            if step is None:
+                which = Selector("first" if n == 1 else "oldest", transition.source, tube=tube is not None)
+                step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
+            if fields:
+                values.update(zip(step.statement.names, fields.values(), strict=True))
+            look = UNPREPARED
+            time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
+            if time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending:
+                look = self._prepare(connection, dialect, transition, time_to_sweep)
+                connection = self.store.ready()
+            if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
+                tasks = database.unit(partial(self._taken, step, values, token, look), transaction=True)
+            elif rows := database.perform(step, connection, values):
+                tasks = [self.tasks.returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
+            else:
+                tasks = self._in_order(self._found_late(step, values, look), token)
+            if session is not None and session.closed:
+                check_open(session)
+            if tasks and then is not None:
+                then(token)
+            return tasks
+        except BaseException as error:
+            self.in_doubt.add([token], error)
+            raise
+
+    def _prepare(
+        self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
+    ) -> Prepared:
+        """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
+        swept: Swept | None = None
+        # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
+        only_own_heads = connection.in_transaction and dialect.has_dirty_groups
+        if self.database.clock is not None:
+            self.database.review()  # no maintenance thread does, under a test's clock
+        if time_to_sweep:
+            self.database.begin_writing()
+            swept = self.timers.sweep_if_any()
+        elif dialect.has_dirty_groups and transition.source == READY:
+            self.timers.refresh_groups(mine=only_own_heads)
+        if self.in_doubt.pending:
+            self.in_doubt.resolve()
+        return Prepared(swept, only_own_heads)
 
     def _transition(self, event: str, seconds: Seconds) -> Transition:
         self.tasks.options(event, NONE)  # raises FeatureOff for an event that this queue lacks
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
-    def _taken(
-        self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None, guesses: bool
-    ) -> list[T]:
+    def _taken(self, step: Step, values: dict[str, Any], token: str | None, look: Prepared) -> list[T]:
         rows = self.database.perform(step, self.store.ready(), values)
-        return self._in_order(rows or self._found_late(step, values, swept, guesses), token)
+        return self._in_order(rows or self._found_late(step, values, look), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         if len(rows) > 1:
             self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None, guesses: bool) -> list[Row]:
+    def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
         """Sweep and take again, until a take finds nothing after a sweep that moved nothing."""
+        swept, only_own_heads = look
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
-            if swept is not None and not swept.moved and (guesses or not swept.refreshed):
+            if swept is not None and not swept.moved and (only_own_heads or not swept.refreshed):
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
                 skipped = swept.due and not swept.refused and self.database.dialect.lock
                 pause = next(pauses, None) if skipped else None
@@ -209,7 +242,7 @@ class InDoubtTakes:
             self._look_at = now + LASTS / 20
             for token, until in list(self.pending.items()):
                 # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
-                refused = self.batches.give_back_what_goes(token, f"{token}!", "release", "take")
+                refused = self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
                 if now > until and not refused:
                     self.pending.pop(token, None)
         finally:

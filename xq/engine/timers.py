@@ -50,7 +50,7 @@ class Batches:
         while self._batch(event, which, release, values):
             pass
 
-    def give_back_what_goes(self, first: str, end: str, event: str, fence: Fence) -> int:
+    def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
         which, release, values = self._owned(first, end)
         one = Selector("key", TAKEN, fence)

@@ -349,7 +349,7 @@ class Database:
         """Return the counters. If they have become many rows, roll those up."""
         found = self.execute(self.dialect.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
-            self.add_up()
+            self.roll_up_some()
         return [tuple(row[:4]) for row in found]
 
     @property
@@ -361,7 +361,7 @@ class Database:
             self._may_move = (binding, may, time.monotonic() + ASK)
         return may
 
-    def add_up(self) -> bool:
+    def roll_up_some(self) -> bool:
         """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
@@ -371,10 +371,10 @@ class Database:
                 raise
             return False
 
-    def add_up_if_many(self) -> bool:
-        """Call `add_up` if the counters have become many rows."""
+    def roll_up_if_many(self) -> bool:
+        """Call `roll_up_some` if the counters have become many rows."""
         found = self.execute(self.dialect.counters)
-        return sum(rows for *_, rows in found) > MANY and self.add_up()
+        return sum(rows for *_, rows in found) > MANY and self.roll_up_some()
 
     # errors
 
@@ -417,10 +417,10 @@ class Database:
         """Returns the current session."""
         return self.open().sessions.current()
 
-    def list_session(self, binding: Binding, session: Session) -> None:
+    def register_session(self, binding: Binding, session: Session) -> None:
         """Register a session in the database as a possible owner of tasks of this queue."""
         name = binding.dialect.source_name
-        if name not in session.listed:
+        if name not in session.registered_in:
             binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
             session.acquire()
             sql, values = binding.dialect.session_listed, {"uuid": session.uuid, "lease": binding.sessions.lease}
@@ -433,12 +433,12 @@ class Database:
                     self.execute(sql, values)
                 self.store.after_commit(binding.sessions.announce)
             if apart or not self.store.in_transaction():
-                session.listed.add(name)
+                session.registered_in.add(name)
 
     def token(self, binding: Binding, session: Session) -> str:
         """Return a new token of a session. Its first token registers the session in the database."""
-        if binding.dialect.source_name not in session.listed and not session.closed:
-            self.list_session(binding, session)
+        if binding.dialect.source_name not in session.registered_in and not session.closed:
+            self.register_session(binding, session)
         return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)
 
     def notifier(self) -> Notifier | None:

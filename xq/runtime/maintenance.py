@@ -226,7 +226,7 @@ class MaintenanceThread:
 
     def _attended(self) -> list[QueueMaintenance]:
         # Without a check of the installation, which would fail while the database cannot be opened.
-        return [queue for queue in self._queues_of_database() if queue.attended]
+        return [queue for queue in self._queues_of_database() if queue.maintained]
 
     def _hold_connection(self) -> None:
         for queue in self._attended()[:1]:
@@ -259,9 +259,9 @@ class MaintenanceThread:
                     continue
             except NotInstalled as error:
                 log.debug("%s", error)
-            queue.attended = None
+            queue.maintained = None
             queue.waiting.wake_all()
-        self._queues = [queue for queue in self._queues if queue.attended]
+        self._queues = [queue for queue in self._queues if queue.maintained]
         return REVIEW
 
     def _ask_to_write(self) -> float:
@@ -330,6 +330,6 @@ class MaintenanceThread:
         self._to_roll_up = WeakSet(
             queue
             for queue in self._queues
-            if (queue.database.add_up() if queue in self._to_roll_up else queue.database.add_up_if_many())
+            if (queue.database.roll_up_some() if queue in self._to_roll_up else queue.database.roll_up_if_many())
         )
         return 0.0 if self._to_roll_up else math.inf

@@ -22,7 +22,7 @@ from xq.sessions import session as sessions
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import Session, Sessions
 
-ABSENT = 5.0  # seconds between two checks of a queue that is not installed
+RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
 
 class QueueMaintenance:
@@ -39,22 +39,22 @@ class QueueMaintenance:
         self._expire_at = 0.0  # the monotonic time of the next move of due tasks
         self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # database without it, and next check
         waiting.listen = self.listen
-        takes.attend = self.attend
+        takes.maintain = self.maintain
         queues.add(self)
         sessions.queues.add(self)
 
     @property
-    def attended(self) -> object:
+    def maintained(self) -> object:
         """Returns the binding that has a maintenance thread or cannot have one; None before that is known."""
-        return self.takes.attended
+        return self.takes.maintained
 
-    @attended.setter
-    def attended(self, binding: object) -> None:
-        self.takes.attended = binding
+    @maintained.setter
+    def maintained(self, binding: object) -> None:
+        self.takes.maintained = binding
 
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: `reconfigure` has replaced it, or the program only installs the queue."""
-        self.attended = None
+        self.maintained = None
         queues.discard(self)
         sessions.queues.discard(self)
         self.database.close()
@@ -62,34 +62,34 @@ class QueueMaintenance:
 
     def leave(self) -> None:
         """Drop the thread and the binding."""
-        self.attended = self._thread = None
+        self.maintained = self._thread = None
         self.database.observers.count()
         self.database.close()
 
     def forked(self) -> None:
         """Reset in a forked child, which has neither the threads nor the connections of its parent."""
-        self.attended = None
+        self.maintained = None
         self.waiting.forget()
         self.database.observers.forked()
         self.database.store.forked()
 
-    def attend(self) -> bool:
+    def maintain(self) -> bool:
         """Start the maintenance thread if necessary. Return False if there can be none. Raises NotInstalled."""
         opened = self.database.open()
         if self not in queues:
             return False
-        if self.attended is not opened:
+        if self.maintained is not opened:
             self._thread = thread_of(self)
-            self.attended = opened
+            self.maintained = opened
             self.database.observers.count()
             if self._thread is not None:
                 self._thread.call_for(self._thread.expire)  # not earlier: a cycle skips queues that are not attended
         return self._thread is not None
 
     @property
-    def is_attended(self) -> bool:
-        """Whether `attend` was called for the model's current database."""
-        return self.attended is not None and self.attended is self.database.bound
+    def is_maintained(self) -> bool:
+        """Whether `maintain` was called for the model's current database."""
+        return self.maintained is not None and self.maintained is self.database.bound
 
     @property
     def anybody(self) -> bool:
@@ -103,7 +103,7 @@ class QueueMaintenance:
 
     def listen(self) -> bool:
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
-        there = self.attend()
+        there = self.maintain()
         if self._thread is not None:
             self._thread.expect()
             self.database.observers.count()
@@ -128,13 +128,13 @@ class QueueMaintenance:
 
     @property
     def installed(self) -> bool:
-        """Whether the queue is installed in its database. If it is not, that is checked every ABSENT seconds."""
+        """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
         absent, until = self._absent
         database = self.database.store.database
         if absent is not None and absent() is database and time.monotonic() < until:
             return self.database.bound is not None
         there = self.database.is_installed()
-        self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + ABSENT)
+        self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + RECHECK)
         return there
 
     @property
@@ -179,7 +179,7 @@ class QueueMaintenance:
         mine = self.database.open().sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:
-            self.database.list_session(self.database.open(), session)
+            self.database.register_session(self.database.open(), session)
         elif not mine.rejoin(session):
             raise UnknownSession(name)
         return session
@@ -189,7 +189,7 @@ class QueueMaintenance:
         self.database.begin()
         opened = self.database.open()
         session = opened.sessions.to_take()
-        self.database.list_session(opened, session)
+        self.database.register_session(opened, session)
         return session
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
@@ -278,6 +278,6 @@ class QueueMaintenance:
             if not reaped or not self.finish.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
-            self.finish.give_back_what_goes(uuid, event)
+            self.finish.give_back_except_rejected(uuid, event)
             self.database.unit(over, transaction=True)
         self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change

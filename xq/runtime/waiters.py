@@ -31,7 +31,7 @@ SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is lim
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row
 ACKED = 0.05  # seconds to wait for the acking thread to record the task that it acked
-ALONE = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock
+UNATTENDED = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock
 
 
 class Deadline:
@@ -174,9 +174,8 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
-        self.listen: Callable[[], bool] = lambda: (
-            False
-        )  # starts a thread that calls `committed_elsewhere`; False if none can run
+        # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
+        self.listen: Callable[[], bool] = lambda: False
         self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
         self.forget()
 
@@ -278,7 +277,7 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            longest = ALONE if self._alone() else SLICE
+            longest = UNATTENDED if self._alone() else SLICE
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
@@ -287,7 +286,7 @@ class Waiting(Generic[T]):
         return True
 
     def _alone(self) -> bool:
-        """Return whether no maintenance thread wakes waiters: then they look and sweep every ALONE seconds."""
+        """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
         return not self.listen() or self.database.clock is not None or self.database.store.in_transaction()
 
     @contextmanager
@@ -360,7 +359,8 @@ class Waiting(Generic[T]):
                 return self.tasks.returned(row), self._processed("", state)
             while caller.event is None and deadline.left > 0:
                 alone = self._alone()
-                woken = _sleep(caller.awake, min(deadline.left, ALONE if alone else AGAIN if caller.lost else SLICE))
+                longest = UNATTENDED if alone else AGAIN if caller.lost else SLICE
+                woken = _sleep(caller.awake, min(deadline.left, longest))
                 try:
                     if alone:
                         self.takes.timers.sweep_if_any()
@@ -427,7 +427,7 @@ class Waiting(Generic[T]):
             return row, state, False
         session = opened.sessions.own()
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
-        self.database.list_session(opened, session)
+        self.database.register_session(opened, session)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._add(caller)  # before the commit: a notification must find it
         self.database.execute(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})

@@ -116,7 +116,8 @@ class Reaper:
     def _reap(self) -> bool:
         sessions, liveness = self._sessions, self._sessions.liveness
         all_had_time = liveness is None or sessions.renew(liveness)
-        mine = [session for session in sessions.live() if session.listed]  # first: another thread may register one
+        # First: another thread may register one.
+        mine = [session for session in sessions.live() if session.registered_in]
         ends = self._registered()
         if ends is None:
             return False

@@ -72,7 +72,7 @@ class Session:
         self.sessions = sessions
         self.state = State.LEFT
         self._liveness: Liveness | None = None  # set while this process holds the lock
-        self.listed: set[str] = set()  # the queues in which it is registered
+        self.registered_in: set[str] = set()  # the queues in which it is registered
         self.prefix, _ = tokens_of(uuid)
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._process = os.getpid()
@@ -176,7 +176,7 @@ class Session:
         if not self.closed:
             self.state = State.LEFT
         self._liveness, self._entered, self._lock = None, 0, threading.RLock()
-        self.listed.clear()
+        self.registered_in.clear()
 
     def __repr__(self) -> str:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
@@ -218,7 +218,7 @@ class Sessions:
         If another process has ended it, end it here, too, and release what it has taken since.
         """
         session = self._open.get(name)
-        if session is not None and session.live and session.listed:
+        if session is not None and session.live and session.registered_in:
             if not self.ask(lambda queue: queue.is_there(name), otherwise=True):
                 self.lose(session)
                 self.end(name, "release")  # what it has taken since
@@ -335,7 +335,7 @@ class Sessions:
                 self.lose(self._open[name])  # its tasks are orphaned, and reaped
         return others_do
 
-    def is_entered(self, name: str) -> bool:
+    def is_registered(self, name: str) -> bool:
         """Return whether this thread or asyncio task has entered a session and not left it."""
         entered = (entry.session for entry in _entered.get() if entry.sessions is self)
         return any(session is not None and session.uuid == name for session in entered)
@@ -431,7 +431,7 @@ class Sessions:
     def forget_listed(self) -> None:
         """Register all sessions anew at their next take: the database may have lost them."""
         for session in list(self._open.values()):
-            session.listed.clear()
+            session.registered_in.clear()
 
     def exit(self) -> None:
         """Leave all sessions at the end of the process."""

@@ -23,7 +23,7 @@ from xq.core.errors import (
     shown,
 )
 from xq.core.ports import fits_a_column
-from xq.runtime.waiters import ALONE, Deadline
+from xq.runtime.waiters import UNATTENDED, Deadline
 from xq.sessions import session as sessions
 from xq.tubes.arguments import by_name
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
@@ -42,7 +42,7 @@ METHODS: Final = (
     "truncate",
     "tasks_by_state",
 )
-POLL: Final = ALONE  # seconds between two calls of the driver for tasks that another process has put
+POLL: Final = UNATTENDED  # seconds between two calls of the driver for tasks that another process has put
 
 log = logging.getLogger("xq")
 

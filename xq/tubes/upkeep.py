@@ -194,7 +194,7 @@ class Upkeep:
     def _expire(self, table: str) -> float | None:
         """Move a batch of the due tasks of a tube. Returns the seconds until the next; None for never."""
         queue = self._opened(table)
-        if queue is None or queue.attended:  # then the maintenance thread does so anyway
+        if queue is None or queue.maintained:  # then the maintenance thread does so anyway
             return None
         try:
             return queue.expire()

@@ -114,9 +114,14 @@ class Sqlite(SqliteObjects):
             run: Run = self._taking(statement)
         else:
             run = self.query(statement.sql, statement.names, width)
-        in_context = with_context(event, run, self.has_history) if event else run
+        in_context = with_context(event, run, self.has_history) if event and self._is_read(event) else run
         # Within the transaction, whose beginning waits for other writers: the time that triggers read is after that.
         return partial(OpenConnection.atomically, work=in_context) if statement.after else in_context
+
+    def _is_read(self, event: str) -> bool:
+        """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
+        targets = [row.target for row in self.machine.rows if row.event == event]
+        return self.has_history or not targets or not set(targets) <= set(self.machine.pending)
 
     def _taking(self, statement: Statement) -> Run:
         """Return a function that runs a statement that takes tasks and writes their owners."""
