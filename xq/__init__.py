@@ -35,6 +35,10 @@ from xq.core.machine import Choice, Column, Detour, Feature, Machine, Timer, Tra
 from xq.engine.stats import Stats
 from xq.queue import Queue
 from xq.runtime.lease import Lease, current
+from xq.runtime.workers.attempts import Batch
+from xq.runtime.workers.outcomes import Bury, Discard, Retry
+from xq.runtime.workers.program import run
+from xq.runtime.workers.worker import Worker
 from xq.sessions.session import Session
 from xq.tubes import Tubes
 
@@ -46,11 +50,14 @@ __version__ = "0.1.0"
 __all__ = [
     "BadType",
     "BadValue",
+    "Batch",
+    "Bury",
     "Choice",
     "Column",
     "ConfigurationError",
     "Conflict",
     "Detour",
+    "Discard",
     "Duplicate",
     "Error",
     "Feature",
@@ -66,6 +73,7 @@ __all__ = [
     "NotOwner",
     "NotRunning",
     "Queue",
+    "Retry",
     "Session",
     "SessionLost",
     "Stats",
@@ -80,9 +88,11 @@ __all__ = [
     "UnknownSession",
     "UnknownTube",
     "WrongState",
+    "Worker",
     "__version__",
     "current",
     "queue",
+    "run",
     "upgrade",
 ]
 

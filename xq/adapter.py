@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
+from xq.engine.finish import Finish
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
+from xq.engine.take import Takes
 from xq.engine.unit import Database
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
@@ -52,6 +55,24 @@ class QueueAdapter(Generic[T]):
             "statuses": dict(definition.structure["statuses"]),
             "tube_stats": list(definition.tube_stats),
         }
+
+    @property
+    def takes(self) -> Takes[T]:
+        """The takes of the queue."""
+        return self._waiting.takes
+
+    @property
+    def finish(self) -> Finish[T]:
+        """The moves of named tasks of the queue."""
+        return self._waiting.finish
+
+    def tube(self, name: object) -> str | None:
+        """Return the name of a tube to take from. Raises FeatureOff and BadType."""
+        if name is not None and "tube" not in self._database.definition.machine.roles:
+            raise FeatureOff("take(tube=) needs the role 'tube': map it to a field", role="tube")
+        if name is not None and not isinstance(name, str):
+            raise BadType(f"a tube is named by text, not by {shown(name)}")
+        return name
 
     @property
     def installation(self) -> Installation:

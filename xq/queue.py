@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
-from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, NotInstalled, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
 from xq.core.values import Tasks
@@ -29,7 +29,8 @@ from xq.pipeline.archives import Archives
 from xq.pipeline.pipeline import Pipeline
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
-from xq.runtime.worker import Work, Workers, work
+from xq.runtime.workers.program import job_of, run_jobs
+from xq.runtime.workers.worker import Kind, Options, Worker
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 
@@ -70,7 +71,7 @@ class Queue(Generic[T]):
         self._store = store
         self.model = store.model
         self._clock = clock
-        self._work: Work[T] | None = None
+        self._worker: Worker[T] | None = None
         self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
@@ -148,103 +149,99 @@ class Queue(Generic[T]):
     @overload
     def worker(
         self,
-        function: F,
+        function: Callable[..., Any],
         *,
         workers: int = ...,
+        kind: Kind = ...,
         max_attempts: int | None = ...,
-        finishes: bool = ...,
+        backoff: Any = ...,
         timeout: float | None = ...,
-    ) -> F: ...
+        prefetch: int = ...,
+        batch: int | None = ...,
+        finishes: bool = ...,
+    ) -> Worker[T]: ...
 
     @overload
     def worker(
         self,
         *,
         workers: int = ...,
+        kind: Kind = ...,
         max_attempts: int | None = ...,
-        finishes: bool = ...,
+        backoff: Any = ...,
         timeout: float | None = ...,
-    ) -> Callable[[F], F]: ...
+        prefetch: int = ...,
+        batch: int | None = ...,
+        finishes: bool = ...,
+    ) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
     def worker(
         self,
         function: Any = None,
         *,
         workers: int = 1,
+        kind: Kind = "thread",
         max_attempts: int | None = None,
-        finishes: bool = False,
+        backoff: Any = None,
         timeout: float | None = None,
+        prefetch: int = 1,
+        batch: int | None = None,
+        finishes: bool = False,
     ) -> Any:
-        """Make a function the worker of the queue: `run` calls it with each task, in `workers` threads.
+        """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
 
-        `@Page.xq.worker(workers=4)`. When the function returns, the task is acked. When it raises, or the database
-        rejects the ack, the task is released. The delay of the release is 1 s where the queue has delays, and doubles
-        with each attempt where the role attempts is mapped.
+        `@Page.xq.worker(workers=4)`. `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it
+        by itself. When the function returns, the task is acked; the function may also finish it itself. When it raises,
+        or the database rejects the ack, the attempt has failed: the task is released, and tried again after a pause.
 
-        After `max_attempts` takes (role attempts, feature buried) the task is buried. The role error, if mapped, then
-        holds `Type: message` and the traceback. A task whose workers died that often is buried at its next take. The
-        function may also finish the task itself. The log has a warning for each failed attempt that is followed by
-        another, and an error with the traceback when the task is buried.
+        `backoff` gives the pause in seconds: None (1 s, doubled by each attempt where the role attempts is mapped, at
+        most an hour, up to a tenth more or less), a list of pauses, or a function of the task and the exception. The
+        function may raise `xq.Retry(delay=)`, `xq.Bury(why)` and `xq.Discard`. After `max_attempts` takes (role
+        attempts, feature buried) the task is buried. The role error, if mapped, then holds `Type: message` and the
+        traceback. A task whose workers died that often is buried at its next take.
+
+        While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
+        lease of the task. An `async def` is cancelled when the lease is lost. A function that runs for longer than
+        `timeout` seconds has failed: an `async def` is cancelled, a process ends and is replaced, and another thread
+        works in the place of a thread, which cannot be stopped.
+
+        With `prefetch` a thread takes so many tasks at once, and acks together those that are finished within 5 ms.
+        With `batch` the function gets an `xq.Batch`, a list of up to so many tasks: all are acked when it returns but
+        those named by `batch.fail(task, error)`, and all have failed when it raises.
 
         With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
         releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
         call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
         Undone. If the function does not call `finish`, the task is acked or released as described above.
 
-        While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
-        lease of the task. A function that runs for longer than `timeout` seconds has failed: its task is released or
-        buried, and another thread works in the place of its thread, which ends when the function returns.
-
         A queue has one worker: a second one replaces the first.
         """
+        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, finishes)
         if function is None:
-            return partial(self.worker, workers=workers, max_attempts=max_attempts, finishes=finishes, timeout=timeout)
-        self._work = work(self._store.name, self.machine, function, workers, max_attempts, finishes, timeout)
-        return function
+            return partial(self._made_worker, options=options)
+        return self._made_worker(function, options)
+
+    def _made_worker(self, function: Callable[..., Any], options: Options) -> Worker[T]:
+        self._worker = Worker(self, function, options)
+        return self._worker
 
     @property
-    def work(self) -> Work[T] | None:
-        """Returns the worker: its function, threads and attempts; None if there is none."""
-        return self._work
+    def work(self) -> Worker[T] | None:
+        """Returns the worker; None if there is none."""
+        return self._worker
 
     def run(self, *, until_empty: bool = False, workers: int | None = None, tubes: Sequence[str] | None = None) -> None:
         """Run the worker until SIGTERM or SIGINT. It then finishes its tasks; a second signal releases them.
 
-        With `until_empty`, run until no task is ready. `workers` is the number of threads (None: the number given to
-        `worker`). With `tubes`, take only from these, in that many threads for each tube. Raises InTransaction within a
-        transaction, and ConfigurationError if several threads would have to share one connection.
+        With `until_empty`, run until no task is ready. `workers` replaces the number given to `worker`. With `tubes`,
+        take only from these, with that many workers for each tube. Raises InTransaction within a transaction, and
+        ConfigurationError if several threads would have to share one connection.
         """
-        given = self._work
-        if given is None:
+        if self._worker is None:
             raise ConfigurationError(
                 f"{self.name} has no worker: upgrade(..., worker=f), or @{self._store.name}.xq.worker()"
             )
-        if self._store.in_transaction():
-            raise InTransaction("run", ": its threads see nothing of it")
-        if isinstance(tubes, str):
-            raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
-        takes = [self.take] if tubes is None else [partial(self.take, tube=self._tube(tube)) for tube in tubes]
-        threads = given.workers if workers is None else workers
-        chosen: Work[T] = work(
-            self._store.name,
-            self.machine,
-            given.function,
-            threads,
-            given.max_attempts,
-            given.finishes,
-            given.timeout,
-        )
-        if not self._store.has_threads and chosen.workers * len(takes) > 1:
-            raise ConfigurationError(
-                f"{chosen.workers * len(takes)} threads of {self._store.name} cannot work on one connection "
-                "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
-            )
-        if not self._store.has_threads and chosen.timeout is not None:
-            raise ConfigurationError(
-                f"timeout= of the worker of {self._store.name} needs a connection for each thread (thread_safe=True): "
-                "another thread fails a task whose function runs for too long"
-            )
-        Workers(takes, lambda: self._finish, chosen, until_empty).run()
+        run_jobs([job_of(self._worker, workers, tubes)], until_empty)
 
     # producers
 
@@ -312,7 +309,7 @@ class Queue(Generic[T]):
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
-            self._tube(tube)
+            self.adapter.tube(tube)
         binding = self._database.binding
         reaped = 0 if binding is None else binding.sessions.reaper.reaped
         if timeout == 0 and not isinstance(timeout, bool):
@@ -335,13 +332,6 @@ class Queue(Generic[T]):
         seconds = self._timeout(timeout)
         parts, _ = self._tasks.identify(key)
         return self._waiting.wait(parts, seconds)
-
-    def _tube(self, tube: object) -> str | None:
-        if tube is not None and "tube" not in self.machine.roles:
-            raise FeatureOff("take(tube=) needs the role 'tube': map it to a field", role="tube")
-        if tube is not None and not isinstance(tube, str):
-            raise BadType(f"a tube is named by text, not by {shown(tube)}")
-        return tube
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""

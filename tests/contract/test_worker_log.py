@@ -26,7 +26,7 @@ def test_a_failed_attempt_is_a_warning_of_one_line_until_the_task_is_given_up(sh
     )
     put = Task.put({})
 
-    @Task.xq.worker(max_attempts=2)
+    @Task.xq.worker(max_attempts=2, backoff=[1])
     def work(found: Any) -> None:
         raise ValueError("no price\nin the order")
 

@@ -158,6 +158,17 @@ class Finish(Generic[T]):
 
         return self.database.unit(touch, transaction=True)
 
+    def kill_if_taken_by(self, task: Taken) -> T | None:
+        """Kill a task if `task` still owns it, and return it; else None. Raises NotFound."""
+
+        def kill() -> T | None:
+            self.database.begin_writing()
+            if self.database.dialect.lock:
+                self.database.execute(self.database.dialect.lock_task, named(task.parts))
+            return self.one("kill", task) if self.is_taken_by(task) else None
+
+        return self.database.unit(kill, transaction=True)
+
     def is_taken_by(self, task: Taken) -> bool:
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
         row, state = self.look(task.parts)

@@ -51,7 +51,13 @@ class Lease:
         self.touched_at = time.monotonic()
         self.ends_at = math.inf if timeout is None else self.touched_at + timeout
         self.lost = threading.Event()
+        self.on_loss: Callable[[], object] = lambda: None
         self._heart = heart
+
+    def lose(self) -> None:
+        """Note that this take does not own the task any more."""
+        self.lost.set()
+        self.on_loss()
 
     def heartbeat(self) -> bool:
         """Touch the task now, so that its ttr begins anew. Returns False if it is lost. Raises database errors."""
@@ -159,7 +165,7 @@ class Heartbeat:
         now = time.monotonic()
         for lease in self._leases.copy():
             if lease.ends_at <= now and not lease.lost.is_set():
-                lease.lost.set()
+                lease.lose()
                 self._overdue(lease)
 
     def _touch_due(self) -> float:
@@ -311,5 +317,5 @@ class Leases:
                 raise
             except LOST as error:
                 for key in self._lost(error, tasks):
-                    tasks.pop(key).lost.set()  # `finish` reports it
+                    tasks.pop(key).lose()  # `finish` reports it
         return tasks.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -313,23 +312,14 @@ class Tube:
         """
         if function is None:
             return lambda given: self.worker(given, **options)
-        self._queue.worker(self._with_tasks(function), **options)
-        return function
+        worker = self._queue.worker(function, **options)
+        worker.given, worker.finishing = self._task_of, self._finishing
+        return worker
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
         """Run the worker until SIGTERM or SIGINT, or with `until_empty` until the tube is empty; as `Queue.run`."""
         with self._calls:
             self._queue.run(until_empty=until_empty, workers=workers)
-
-    def _with_tasks(self, function: Any) -> Any:
-        """Return a function of the queue's row that calls a function of a Task."""
-        if not callable(function) or inspect.iscoroutinefunction(function):
-            return function  # which the queue refuses with its own message
-
-        def work(row: Any, *finish: Callable[..., Any]) -> object:
-            return function(self._task_of(row), *(self._finishing(each) for each in finish))
-
-        return work
 
     def _finishing(self, finish: Callable[..., Any]) -> Callable[..., Task | None]:
         def finished(event: str = "ack", **options: Any) -> Task | None:

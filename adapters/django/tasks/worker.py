@@ -15,7 +15,7 @@ from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
-from xq.runtime.worker import storable
+from xq.runtime.workers.attempts import storable
 
 Finish = Callable[..., Any]
 

@@ -1,0 +1,536 @@
+"""Workers of each kind, what their handlers may decide, what runs around them, and how they take and ack together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import Maker
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, eventually, is_exact, state, transitions
+from xq.testing import Clock
+
+ROLES = ("runat", "attempts", "error")
+ERROR = {"error": pw.TextField(null=True)}
+RETRIES = {"delayed": True, "buried": True}
+
+
+class Failed(Exception):
+    pass
+
+
+def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
+    return make(features or RETRIES, roles=ROLES, attributes=ERROR)
+
+
+def note(path: Path, text: object) -> None:
+    """Add a line to a file: by one write, so that processes may do so at once."""
+    with path.open("a") as file:
+        file.write(f"{text}\n")
+
+
+def snatch(Task: Any, key: Any) -> None:
+    """Snatch a task in a thread that closes its connection."""
+    with Task.xq.adapter.store.briefly_connected():
+        Task.xq.snatch(key)
+
+
+# a worker
+
+
+def test_a_worker_is_called_as_its_function_was(make):
+    @make().xq.worker
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    assert isinstance(double, xq.Worker)
+    assert (double(4), double.__name__, double.__doc__) == (8, "double", "Double a number.")
+
+
+def test_one_program_runs_the_workers_of_several_queues(make_shared):
+    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+    done: list[str] = []
+    first = Task.xq.worker(lambda found: done.append("first"))
+
+    @Other.xq.worker(workers=2)
+    async def second(found: Any) -> None:
+        done.append("second")
+
+    Task.xq.put_many(tasks(3))
+    Other.xq.put_many(tasks(4))
+    xq.run(first, second, until_empty=True)
+    assert sorted(done) == ["first"] * 3 + ["second"] * 4
+    for wrong in ((), (print,)):
+        with pytest.raises(xq.Error, match="worker"):
+            xq.run(*wrong)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "fiber"},
+        {"kind": "asyncio"},
+        {"prefetch": 0},
+        {"batch": 0},
+        {"batch": 5, "prefetch": 2},
+        {"batch": 5, "finishes": True},
+        {"backoff": []},
+        {"backoff": "soon"},
+        {"backoff": [1, -1]},
+        {"backoff": 5},
+    ],
+)
+def test_options_that_do_not_fit_are_refused(make, options):
+    with pytest.raises(xq.ConfigurationError):
+        make().xq.worker(print, **options)
+
+
+# what becomes of a task that failed
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [([5, 60], [5, 60, 60]), (lambda found, error: 7 if isinstance(error, Failed) else 1, [7, 7, 7])],
+    ids=["a list", "a function"],
+)
+def test_a_failed_task_is_delayed_as_its_backoff_says(shared_db, backoff, delays):
+    Task = with_errors(Maker(shared_db, Clock()))
+    put = Task.put(task())
+
+    @Task.xq.worker(backoff=backoff)
+    def work(found: Any) -> None:
+        raise Failed
+
+    for delay in delays:
+        Task.xq.run(until_empty=True)
+        assert Task.xq.peek(put).runat - Task.xq.clock.now == delay
+        Task.xq.restart(put)
+
+
+def test_a_backoff_function_that_fails_gives_the_usual_pause(shared_db, caplog):
+    Task = with_errors(Maker(shared_db, Clock()))
+    put = Task.put(task())
+
+    @Task.xq.worker(backoff=lambda found, error: "soon")
+    def work(found: Any) -> None:
+        raise Failed
+
+    Task.xq.run(until_empty=True)
+    assert 0.9 <= Task.xq.peek(put).runat - Task.xq.clock.now <= 1.1
+    assert "backoff" in caplog.text
+
+
+def test_a_handler_may_ask_for_another_attempt_bury_or_discard_its_task(shared_db, caplog):
+    Task = with_errors(Maker(shared_db, Clock()))
+    failures: list[Any] = []
+    caplog.set_level("INFO", "xq")
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        raise {1: xq.Retry(delay=30), 2: xq.Bury("no such page"), 3: xq.Discard()}[found.id]
+
+    work.on_failure(lambda found, error: failures.append(error))
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert Task.xq.peek(1).runat - Task.xq.clock.now == 30
+    assert (state(Task, 2), Task.xq.peek(2).error) == ("B", "no such page")
+    with pytest.raises(xq.NotFound):
+        Task.xq.peek(3)
+    assert transitions(Task)["T-X"] == 1
+    assert failures == []
+    assert "task 1 is retried (attempt 1; next in 30 s)" in caplog.text
+
+
+def test_another_attempt_that_is_asked_for_counts_towards_the_most(make_shared):
+    Task = with_errors(make_shared)
+    put = Task.put(task())
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        raise xq.Retry(delay=1)
+
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "B"
+
+
+def test_a_task_that_others_own_by_now_is_not_discarded(make_shared):
+    Task, seen = make_shared(), list[str]()
+    put = Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        if not seen:
+            Task.xq.snatch(put)
+        seen.append(state(Task, put))
+        raise xq.Discard
+
+    Task.xq.run(until_empty=True)
+    assert seen == ["R", "T"], "the first Discard left the task to its next owner"
+
+
+def test_a_queue_that_cannot_bury_tries_the_task_again(shared_db):
+    Task = Maker(shared_db, Clock())({"delayed": True}, roles=("runat",))
+    put = Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        raise xq.Bury("no such page")
+
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "W"
+
+
+def test_the_log_names_the_queue_the_task_and_its_attempt(make_shared, caplog):
+    Task = with_errors(make_shared)
+    put = Task.put(task())
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        raise Failed
+
+    Task.xq.run(until_empty=True)
+    (record,) = (each for each in caplog.records if getattr(each, "event", "") == "bury")
+    assert (record.queue, record.key, record.attempt, record.levelname) == ("Task", put.id, 1, "ERROR")
+
+
+# what runs around a handler
+
+
+def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(make_shared):
+    Task, seen = make_shared({"delayed": True}, roles=("runat",)), list[str]()
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        seen.append("work")
+        raise Failed
+
+    @work.around
+    def outer(found: Any) -> Iterator[None]:
+        seen.append(f"outer {found.id}")
+        try:
+            yield
+        except Failed:
+            seen.append("outer failed")
+            raise
+
+    @work.around
+    def inner(found: Any) -> Iterator[None]:
+        seen.append("inner")
+        try:
+            yield
+        finally:
+            seen.append("inner ends")
+
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert seen == [f"outer {put.id}", "inner", "work", "inner ends", "outer failed"]
+    assert state(Task, put) == "W"
+
+
+def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothing(make_shared, caplog):
+    Task, seen = with_errors(make_shared), list[tuple[str, int, str]]()
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        raise Failed("no price")
+
+    @work.on_failure
+    def failed(found: Any, error: BaseException) -> None:
+        seen.append(("failed", found.id, str(error)))
+        raise ValueError("the report fails")
+
+    work.on_buried(lambda found, error: seen.append(("buried", found.id, str(error))))
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert seen == [("failed", put.id, "no price"), ("buried", put.id, "no price")]
+    assert state(Task, put) == "B"
+    assert "the report fails" in caplog.text
+
+
+# processes
+
+
+def test_processes_do_every_task_once(make_shared, tmp_path):
+    Task, done = make_shared(), tmp_path / "done"
+
+    @Task.xq.worker(workers=3, kind="process")
+    def work(found: Any) -> None:
+        note(done, f"{os.getpid()} {found.id}")
+
+    Task.xq.put_many(tasks(30))
+    Task.xq.run(until_empty=True)
+    lines = [line.split() for line in done.read_text().splitlines()]
+    assert sorted(int(key) for _, key in lines) == list(range(1, 31))
+    assert str(os.getpid()) not in {process for process, _ in lines}
+    assert transitions(Task) == {"X-R": 30, "R-T": 30, "T-X": 30}
+    assert is_exact(Task)
+
+
+def test_a_process_that_is_killed_is_replaced_and_its_task_done_by_another(make_shared, tmp_path, caplog):
+    Task, done = make_shared({"keep": True}), tmp_path / "done"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        note(done, os.getpid())
+        if len(done.read_text().splitlines()) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    put = Task.put(task())
+    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")  # once its session is reaped
+    assert len(set(done.read_text().splitlines())) == 2
+    assert "is replaced" in caplog.text
+
+
+def test_processes_that_crash_again_and_again_end_the_program(make_shared):
+    Task = make_shared()
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        os._exit(3)
+
+    Task.xq.put_many(tasks(50))
+    with pytest.raises(xq.Error, match="crashed"):
+        Task.xq.run()
+
+
+def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_shared, tmp_path):
+    Task, done = with_errors(make_shared), tmp_path / "done"
+
+    @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
+    def work(found: Any) -> None:
+        note(done, os.getpid())
+        if found.id == 1:
+            threading.Event().wait()
+
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    Task.xq.run(until_empty=True)
+    assert (state(Task, 1), Task.xq.peek(1).error.splitlines()[0]) == (
+        "B",
+        "TimeoutError: the function runs for longer than 0.2 s",
+    )
+    assert len(set(done.read_text().splitlines())) == 2
+    assert transitions(Task)["T-X"] == 1
+
+
+def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
+    Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        note(begun, found.id)
+        eventually(go_on.exists)
+
+    Task.xq.put_many(tasks(5))
+
+    def end() -> None:
+        eventually(lambda: begun.exists() and len(begun.read_text().splitlines()) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        go_on.touch()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    Task.xq.run()
+    ending.join()
+    assert Task.xq.stats().counts["D"] == 2
+    assert Task.xq.stats().counts["R"] == 3
+
+
+# asyncio
+
+
+def test_an_async_def_is_awaited_with_many_tasks_at_a_time(make_shared):
+    Task, most, running = make_shared(), 0, 0
+
+    @Task.xq.worker(workers=10)
+    async def work(found: Any) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        deadline = time.monotonic() + PATIENCE
+        while most < 10 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        running -= 1
+
+    Task.xq.put_many(tasks(20))
+    Task.xq.run(until_empty=True)
+    assert most == 10
+    assert transitions(Task) == {"X-R": 20, "R-T": 20, "T-X": 20}
+
+
+def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_shared):
+    Task, seen = with_errors(make_shared), list[int]()
+
+    @Task.xq.worker(workers=3, timeout=0.2, max_attempts=1)
+    async def work(found: Any) -> None:
+        assert xq.current().task.id == found.id
+        if found.id == 1:
+            raise Failed("no price")
+        if found.id == 2:
+            await asyncio.Event().wait()
+
+    @work.around
+    @asynccontextmanager
+    async def around(found: Any) -> Any:
+        yield
+        seen.append(found.id)
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    errors = [Task.xq.peek(key).error.splitlines()[0] for key in (1, 2)]
+    assert errors == ["Failed: no price", "TimeoutError: the function runs for longer than 0.2 s"]
+    assert transitions(Task)["T-X"] == 1
+    assert seen == [3]
+
+
+def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_shared):
+    Task, cancelled = make_shared({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
+    attempts = 0
+
+    @Task.xq.worker
+    async def work(found: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            return
+        await asyncio.to_thread(snatch, Task, found.id)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(found.id)
+            raise
+
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    Task.xq.run(until_empty=True)
+    assert cancelled == [put.id]
+    assert (state(Task, put), attempts) == ("D", 2)
+
+
+# together
+
+
+def test_a_handler_that_raises_loses_no_ack_of_a_task_taken_with_it(make_shared):
+    Task, seen = with_errors(make_shared), list[int]()
+
+    @Task.xq.worker(prefetch=5, max_attempts=1)
+    def work(found: Any) -> None:
+        seen.append(found.id)
+        if found.id % 4 == 0:
+            raise Failed
+
+    Task.xq.put_many(tasks(12))
+    Task.xq.run(until_empty=True)
+    assert seen == list(range(1, 13))
+    assert transitions(Task) == {"X-R": 12, "R-T": 12, "T-X": 9, "T-B": 3}
+    assert is_exact(Task)
+
+
+def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on(make_shared):
+    Task = make_shared({"keep": True})
+
+    @Task.xq.worker(prefetch=3)
+    def work(found: Any) -> None:
+        if found.id == 2:
+            eventually(lambda: state(Task, 1) == "D")
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
+
+
+def test_what_is_prefetched_comes_back_from_a_killed_worker(make_shared, tmp_path):
+    Task, begun = make_shared({"keep": True}), tmp_path / "begun"
+
+    @Task.xq.worker(prefetch=10)
+    def work(found: Any) -> None:
+        begun.touch()
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    dies = True
+    Task.xq.put_many(tasks(10))
+    child = multiprocessing.get_context("fork").Process(target=lambda: Task.xq.run(until_empty=True))
+    child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == -signal.SIGKILL
+    dies = False
+    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.stats().counts["D"] == 10)
+    assert begun.exists()
+
+
+def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_shared):
+    Task, seen, go_on = with_errors(make_shared), list[int](), threading.Event()
+
+    @Task.xq.worker(prefetch=3, timeout=0.2, max_attempts=1)
+    def work(found: Any) -> None:
+        seen.append(found.id)
+        if found.id == 1:
+            go_on.wait(PATIENCE)
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    go_on.set()
+    assert sorted(seen) == [1, 2, 3]
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-B": 1}
+
+
+def test_a_handler_of_batches_gets_lists_and_names_the_tasks_that_failed(make_shared):
+    Task, sizes = with_errors(make_shared), list[int]()
+
+    @Task.xq.worker(batch=4, max_attempts=1)
+    def work(batch: Any) -> None:
+        sizes.append(len(batch))
+        assert xq.current().task is batch
+        for found in batch:
+            if found.id in (2, 9):
+                batch.fail(found, Failed(f"no {found.id}"))
+
+    Task.xq.put_many(tasks(10))
+    Task.xq.run(until_empty=True)
+    assert sizes == [4, 4, 2]
+    assert transitions(Task) == {"X-R": 10, "R-T": 10, "T-X": 8, "T-B": 2}
+    assert Task.xq.peek(9).error.splitlines()[0] == "Failed: no 9"
+
+
+def test_a_handler_of_batches_that_raises_has_failed_for_all(make_shared):
+    Task = with_errors(make_shared)
+
+    @Task.xq.worker(batch=3, max_attempts=1)
+    async def work(batch: Any) -> None:
+        raise Failed
+
+    Task.xq.put_many(tasks(5))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 5, "R-T": 5, "T-B": 5}
+
+
+def test_a_task_of_a_batch_that_others_own_by_now_keeps_no_other_from_its_ack(make_shared, caplog):
+    Task = make_shared({"keep": True})
+    first = True
+    caplog.set_level(logging.INFO, "xq")
+
+    @Task.xq.worker(batch=3)
+    def work(batch: Any) -> None:
+        nonlocal first
+        if first:
+            first = False
+            Task.xq.snatch(2)
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 3, "R-T": 4, "T-R": 1, "T-D": 3}

@@ -1,0 +1,166 @@
+"""Workers that are coroutines: one event loop runs an `async def` with many tasks at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from xq.core.errors import Error
+from xq.engine.finish import Finish
+from xq.runtime.lease import Lease, leased
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.threads import LISTEN, Source
+from xq.runtime.workers.worker import Worker
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CALLERS = 2  # threads that call the database for the coroutines, beside one for each source that waits for tasks
+PAUSE = 0.05  # seconds between two looks for a task where the database has one connection for all threads
+
+
+class Coroutines(Generic[T]):
+    """An event loop with `workers` coroutines for each source. Threads of its own call the database."""
+
+    def __init__(
+        self,
+        worker: Worker[T],
+        sources: Sequence[Source[T]],
+        moves: Callable[[], Finish[T]],
+        stop: threading.Event,
+        until_empty: bool,
+        workers: int,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.attempts = Attempts(worker, moves, stop)
+        self.size = workers * len(sources)
+        self._worker = worker
+        self._sources = sources
+        self._workers = workers
+        self._stop = stop
+        self._until_empty = until_empty
+        self._failed = failed
+        self._store = moves().store
+        self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
+        self._jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def release_all(self) -> None:
+        self.attempts.release_all()
+
+    def close(self) -> None:
+        self.attempts.heart.end()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except BaseException as error:
+            known = isinstance(error, Error)
+            self.attempts.log.error(
+                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+            )
+            self._failed(error)
+        finally:
+            self._store.disconnect()
+
+    async def _work(self) -> None:
+        callers = (CALLERS + len(self._sources)) * self._store.has_threads
+        loop = asyncio.get_running_loop()
+        for _ in range(callers):
+            threading.Thread(target=self._call_for, args=(loop,), name="xq calls", daemon=True).start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for source in self._sources:
+                    group.create_task(self._take_for(source))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            for _ in range(callers):
+                self._jobs.put(None)
+
+    async def _take_for(self, source: Source[T]) -> None:
+        """Take tasks and run a coroutine for each, so many at a time."""
+        options, free = self._worker.options, asyncio.Semaphore(self._workers)
+        async with asyncio.TaskGroup() as group:
+            while not self._stop.is_set():
+                await free.acquire()
+                try:
+                    tasks = await self._call(lambda: self._take(source, options.batch or 1))
+                except Exception as error:
+                    free.release()
+                    await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
+                    continue
+                if not tasks:
+                    free.release()
+                    if self._until_empty:
+                        break
+                    await asyncio.sleep(0 if self._store.has_threads else PAUSE)
+                    continue
+                group.create_task(self._attempt(tasks)).add_done_callback(lambda _: free.release())
+
+    def _take(self, source: Source[T], n: int) -> list[T]:
+        self._store.connect()
+        tasks = source.take(n, LISTEN if self._store.has_threads and not self._until_empty else 0)
+        if tasks and self._stop.is_set():  # it waited for a task when the signal came
+            self.attempts.give_back_tasks(tasks)
+            return []
+        return tasks
+
+    async def _attempt(self, tasks: list[T]) -> None:
+        lease = await self._call(lambda: self.attempts.begin(tasks))
+        if lease is None:
+            return
+        error: BaseException | None = None
+        handler = asyncio.ensure_future(self._handle(lease))
+        loop = asyncio.get_running_loop()
+        lease.on_loss = lambda: loop.call_soon_threadsafe(handler.cancel)
+        try:
+            await asyncio.wait_for(handler, self._worker.options.timeout)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except asyncio.CancelledError as raised:
+            if lease.lost.is_set():  # its tasks belong to others by now
+                self.attempts.drop(lease)
+                return
+            error = raised
+        except BaseException as raised:
+            error = raised
+            if isinstance(raised, TimeoutError) and not str(raised):
+                error = TimeoutError(f"the function runs for longer than {self._worker.options.timeout} s")
+        await self._call(lambda: self.attempts.end(lease, error))
+
+    async def _handle(self, lease: Lease) -> None:
+        with leased(lease):
+            await self._worker.acall(lease.task)
+
+    async def _call(self, call: Callable[[], R]) -> R:
+        """Call the database in a thread that has a connection, or here if threads share one."""
+        if not self._store.has_threads:
+            return call()
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._jobs.put((future, call))
+        return await asyncio.shield(future)
+
+    def _call_for(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                future, call = job
+                try:
+                    set_, value = future.set_result, call()
+                except BaseException as error:
+                    set_, value = future.set_exception, error
+                loop.call_soon_threadsafe(set_, value)
+        finally:
+            self._store.disconnect()

@@ -1,0 +1,80 @@
+"""What a handler raises to decide what becomes of its task, and the pauses between the attempts at one."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import LONGEST
+
+FIRST, MOST = 1.0, 3600.0  # seconds: the first pause of the default backoff, and its longest
+JITTER: Final = 0.1  # of a pause: tasks that failed together are not retried together
+
+
+class Outcome(Exception):
+    """Base class of the exceptions by which a handler decides what becomes of its task."""
+
+
+class Retry(Outcome):
+    """Release the task, to be tried again after `delay` seconds; None: after the pause of the worker's backoff.
+
+    It counts as an attempt, and is no failure: the log has a line at INFO, and `on_failure` is not called.
+    """
+
+    def __init__(self, delay: float | None = None) -> None:
+        if delay is not None:
+            delay = seconds("xq.Retry(delay=)", delay)
+        super().__init__("retry" if delay is None else f"retry in {delay:g} s")
+        self.delay = delay
+
+
+class Bury(Outcome):
+    """Bury the task at once, with `why` in the role error. Needs the feature buried, else the attempt has failed."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Discard(Outcome):
+    """Delete the task: it needs to be done no more. It is counted as a kill."""
+
+
+def seconds(name: str, given: object) -> float:
+    """Return a number of seconds from 0 on. Raises ConfigurationError."""
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= LONGEST:
+        raise ConfigurationError(f"{name} is a number of seconds from 0 on, not {shown(given)}")
+    return float(given)
+
+
+class Backoff:
+    """The pauses between the attempts at a task, in seconds.
+
+    `given` is None (1 s, doubled by each attempt, at most an hour, and up to a tenth more or less), a list (the pause
+    after the first attempt, after the second ..., and the last one from then on), or a function of the task and its
+    exception. Raises ConfigurationError for anything else.
+    """
+
+    def __init__(self, given: object) -> None:
+        self._function: Callable[..., Any] | None = given if callable(given) else None
+        self._pauses: list[float] = []
+        if given is not None and not callable(given):
+            if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not given:
+                raise ConfigurationError(
+                    f"backoff is a list of seconds or a function of a task and its exception, not {shown(given)}"
+                )
+            self._pauses = [seconds("each pause of backoff", each) for each in given]
+
+    def pause(self, task: Any, attempt: int, error: BaseException, log: logging.Logger) -> float:
+        """Return the pause after attempt number `attempt` (0: not counted). A function that fails gives the default."""
+        if self._function is not None:
+            try:
+                return seconds("what the function of backoff returns", self._function(task, error))
+            except Exception as mistake:
+                log.error("the default pause is used, since the function of backoff failed: %s", mistake)
+        if self._pauses:
+            return self._pauses[min(max(attempt, 1), len(self._pauses)) - 1]
+        return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) * random.uniform(1 - JITTER, 1 + JITTER)

@@ -1,0 +1,112 @@
+"""Workers that are processes: a parent that starts them, replaces those that crash, and passes signals on."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+from xq.core.errors import Error
+
+log = logging.getLogger("xq")
+
+LISTEN = 0.5  # seconds between two looks at the children
+CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
+REPLACED = 75  # the exit code of a process whose function ran past its timeout
+GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
+
+Start = Callable[[Any], None]  # runs the worker in the child; gets the shared deadline of its function
+
+
+class Child:
+    """A process, and the monotonic time at which its function must have returned (0: no such time)."""
+
+    def __init__(self, start: Start) -> None:
+        context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
+        self.start = start
+        self.deadline = context.RawValue("d", 0.0)
+        self.killed = False
+        self.process = context.Process(target=self._run)
+        self.process.start()
+
+    def _run(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent passes it on
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            self.start(self.deadline)
+        except Exception:
+            log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
+            os._exit(1)
+
+    def kill_if_overdue(self) -> None:
+        """Kill a process whose function ran past its timeout without letting another thread of it run."""
+        if 0 < self.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
+            log.warning("the function of worker process %d runs past its timeout: it is killed", self.process.pid)
+            self.killed = True
+            self.process.kill()
+
+
+class Processes:
+    """A parent without threads, and a child for each of `starts`."""
+
+    def __init__(self, starts: Sequence[Start]) -> None:
+        self._starts = starts
+        self._children: list[Child] = []
+        self._crashes: deque[float] = deque(maxlen=CRASHES)
+        self._signals = 0
+
+    def run(self) -> None:
+        """Run until all children have ended. Raises Error after too many crashes."""
+        with self._handlers():
+            self._children = [Child(start) for start in self._starts]
+            try:
+                while self._children:
+                    wait([child.process.sentinel for child in self._children], LISTEN)
+                    for child in list(self._children):
+                        child.kill_if_overdue()
+                        if not child.process.is_alive():
+                            self._ended(child)
+            except BaseException:
+                self._pass_on(signal.SIGTERM)
+                self._pass_on(signal.SIGTERM)  # release the tasks
+                raise
+            finally:
+                for child in self._children:
+                    child.process.join()
+
+    def _ended(self, child: Child) -> None:
+        code = child.process.exitcode
+        self._children.remove(child)
+        if code == 0 or self._signals:
+            return
+        if code != REPLACED and not child.killed:
+            log.error("worker process %d has ended with code %s, and is replaced", child.process.pid, code)
+            self._crashes.append(time.monotonic())
+            if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
+                raise Error(f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why")
+        self._children.append(Child(child.start))
+
+    def _pass_on(self, number: int) -> None:
+        for child in self._children:
+            if child.process.is_alive() and child.process.pid is not None:
+                os.kill(child.process.pid, number)
+
+    @contextmanager
+    def _handlers(self) -> Iterator[None]:
+        def handle(number: int, frame: object) -> None:
+            self._signals += 1
+            self._pass_on(signal.SIGTERM)
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,173 @@
+"""Run workers until a signal comes, or until no task is ready: in this process, or in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from xq.core.errors import BadType, ConfigurationError, InTransaction, shown
+from xq.runtime.workers.coroutines import Coroutines
+from xq.runtime.workers.processes import Processes
+from xq.runtime.workers.threads import LISTEN, Pool, Source, Threads
+from xq.runtime.workers.worker import Options, Worker
+
+if TYPE_CHECKING:
+    from xq.queue import Queue
+
+
+class QueueSource:
+    """The tasks of a queue, or of one of its tubes."""
+
+    def __init__(self, queue: Queue[Any], tube: str | None) -> None:
+        self._queue = queue
+        self._tube = tube
+
+    def take(self, n: int, timeout: float) -> list[Any]:
+        return self._queue.take_many(n, timeout, tube=self._tube)
+
+    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[Any]:
+        return self._queue.adapter.takes.oldest("take", n, tube=self._tube, then=then)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A worker, where it takes its tasks from, and its options in this program."""
+
+    worker: Worker[Any]
+    sources: Sequence[Source[Any]]
+    options: Options
+
+    @property
+    def size(self) -> int:
+        """How many functions run at a time."""
+        return self.options.workers * len(self.sources)
+
+    def pool(
+        self, stop: threading.Event, until_empty: bool, failed: Callable[[BaseException], None], deadline: Any
+    ) -> Pool:
+        queue, kind = self.worker.queue, self.options.kind
+        make: Any = Coroutines if kind == "asyncio" else partial(Threads, deadline=deadline)
+        pool: Pool = make(
+            self.worker, self.sources, lambda: queue.adapter.finish, stop, until_empty, self.options.workers, failed
+        )
+        return pool
+
+
+def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Job:
+    """Return the job of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
+    queue, store = worker.queue, worker.queue.adapter.store
+    if store.in_transaction():
+        raise InTransaction("run", ": its threads see nothing of it")
+    if isinstance(tubes, str):
+        raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
+    named = [None] if tubes is None else [queue.adapter.tube(tube) for tube in tubes]
+    options = worker.options if workers is None else replace(worker.options, workers=workers)
+    job = Job(worker, [QueueSource(queue, tube) for tube in named], options.checked(queue, worker.function))
+    if not store.has_threads:
+        _check_one_connection(job, store.name)
+    return job
+
+
+def _check_one_connection(job: Job, name: str) -> None:
+    threads = 1 if job.options.kind == "asyncio" else job.size
+    if threads > 1:
+        raise ConfigurationError(
+            f"{threads} threads of {name} cannot work on one connection "
+            "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
+        )
+    if job.options.kind == "process":
+        raise ConfigurationError(f"processes cannot share the one connection of {name} (thread_safe=False)")
+    if job.options.timeout is not None and job.options.kind == "thread":
+        raise ConfigurationError(
+            f"timeout= of the worker of {name} needs a connection for each thread (thread_safe=True): "
+            "another thread fails a task whose function runs for too long"
+        )
+
+
+def run(*workers: Worker[Any], until_empty: bool = False) -> None:
+    """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready."""
+    if not workers:
+        raise ConfigurationError("xq.run needs workers: xq.run(fetch, send)")
+    for worker in workers:
+        if not isinstance(worker, Worker):
+            raise BadType(f"a worker is what @Page.xq.worker makes of a function, not {shown(worker)}")
+    run_jobs([job_of(worker, None, None) for worker in workers], until_empty)
+
+
+def run_jobs(jobs: Sequence[Job], until_empty: bool) -> None:
+    for job in jobs:
+        job.worker.queue.adapter.finish.log.info(
+            "working on %s with %s=%d", job.worker.queue.name, KINDS[job.options.kind], job.size
+        )
+    if any(job.options.kind == "process" for job in jobs):
+        # The parent has no threads, since it forks again when a process crashes.
+        parts = [part for job in jobs for part in _parts(job)]
+        Processes([partial(_run_here, [part], until_empty) for part in parts]).run()
+    else:
+        _run_here(jobs, until_empty)
+
+
+KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
+
+
+def _parts(job: Job) -> list[Job]:
+    """Return the jobs of the processes that do this one."""
+    if job.options.kind != "process":
+        return [job]
+    single = replace(job.options, workers=1)
+    each = [replace(job, sources=[source], options=single) for source in job.sources]
+    return [part for part in each for _ in range(job.options.workers)]
+
+
+def _run_here(jobs: Sequence[Job], until_empty: bool, deadline: Any = None) -> None:
+    """Run jobs in this process, which is a child if it has a `deadline`."""
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def failed(error: BaseException) -> None:
+        errors.append(error)
+        stop.set()
+
+    pools = [job.pool(stop, until_empty, failed, deadline) for job in jobs]
+    parent = None if deadline is None else multiprocessing.parent_process()
+    with _signals(stop, pools, jobs):
+        for pool in pools:
+            pool.start()
+        while running := [pool for pool in pools if pool.alive]:
+            running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
+            if parent is not None and not parent.is_alive():
+                stop.set()
+    for pool in pools:
+        pool.close()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _signals(stop: threading.Event, pools: Sequence[Pool], jobs: Sequence[Job]) -> Iterator[None]:
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set():
+            for pool in pools:
+                pool.release_all()
+            raise SystemExit(128 + number)
+        stop.set()
+        name = signal.Signals(number).name
+        for job in jobs:
+            job.worker.queue.adapter.finish.log.info(
+                "%s: the workers finish their tasks and end; a second signal releases the tasks", name
+            )
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can handle signals
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

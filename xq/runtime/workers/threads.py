@@ -1,0 +1,237 @@
+"""Workers that are threads: each takes tasks, calls the function with one after the other, and acks them."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from xq.core.errors import Error
+from xq.engine.finish import Finish
+from xq.runtime.lease import Lease, leased
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.processes import REPLACED
+from xq.runtime.workers.worker import Worker
+
+T = TypeVar("T")
+
+LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
+ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
+
+
+class Source(Protocol[T]):
+    """Where a worker takes its tasks from: a queue, or one of its tubes."""
+
+    def take(self, n: int, timeout: float) -> list[T]:
+        """Take up to `n` tasks, and wait up to `timeout` seconds for the first."""
+
+    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
+        """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
+
+
+class Pool(Protocol):
+    """The running workers of one function."""
+
+    size: int  # how many functions run at a time
+
+    def start(self) -> None: ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether a worker still runs."""
+
+    def join(self, seconds: float) -> None:
+        """Wait until a worker ends, at most so many seconds."""
+
+    def release_all(self) -> None:
+        """Release the tasks of all running functions."""
+
+    def close(self) -> None:
+        """Clean up after the last worker has ended."""
+
+
+class _Hand(Generic[T]):
+    """What one thread has taken."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Lease] = deque()  # whose functions are still to be called
+        self._finished: list[Lease] = []  # whose functions have returned
+        self._since = 0.0  # when the first of these did, by the monotonic clock
+        self._lock = threading.Lock()
+
+    def add(self, lease: Lease) -> None:
+        with self._lock:
+            if not self._finished:
+                self._since = time.monotonic()
+            self._finished.append(lease)
+
+    def finished(self, after: float = 0.0) -> list[Lease]:
+        """Remove and return the leases to ack; none if the first is not older than `after` seconds."""
+        with self._lock:
+            if not self._finished or time.monotonic() - self._since < after:
+                return []
+            found, self._finished = self._finished, []
+            return found
+
+
+class Threads(Generic[T]):
+    """Threads that work on the tasks of these sources, `workers` for each. They take by the session of the process."""
+
+    def __init__(
+        self,
+        worker: Worker[T],
+        sources: Sequence[Source[T]],
+        moves: Callable[[], Finish[T]],
+        stop: threading.Event,
+        until_empty: bool,
+        workers: int,
+        failed: Callable[[BaseException], None],
+        deadline: Any = None,
+    ) -> None:
+        self.attempts = Attempts(worker, moves, stop, self._overdue)
+        self.size = workers * len(sources)
+        self._options = worker.options
+        self._starts = [source for source in sources for _ in range(workers)]
+        self._stop = stop
+        self._until_empty = until_empty
+        self._failed = failed  # gets the error that ends a thread
+        self._deadline = deadline  # of the running function, shared with the parent of this process; None without one
+        self._threads: dict[threading.Thread, tuple[Source[T], _Hand[T]]] = {}
+        self._running: dict[Lease, threading.Thread] = {}
+        self._replaced: set[threading.Thread] = set()  # those whose function is overdue
+        self._store = moves().store
+        self._any_finished = threading.Event()
+
+    def start(self) -> None:
+        for source in self._starts:
+            self._start(source, _Hand())
+        if self._options.prefetch > 1:
+            threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True).start()
+
+    def _start(self, source: Source[T], hand: _Hand[T], overdue: Lease | None = None) -> None:
+        thread = threading.Thread(target=self._loop, args=(source, hand, overdue), daemon=True)
+        self._threads[thread] = source, hand
+        thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return any(thread.is_alive() and thread not in self._replaced for thread in list(self._threads))
+
+    def join(self, seconds: float) -> None:
+        for thread in list(self._threads):
+            if thread.is_alive() and thread not in self._replaced:
+                thread.join(seconds)
+                return
+
+    def release_all(self) -> None:
+        self.attempts.release_all()
+
+    def close(self) -> None:
+        self._any_finished.set()
+        self.attempts.heart.end()
+
+    def _loop(self, source: Source[T], hand: _Hand[T], overdue: Lease | None) -> None:
+        mine = threading.current_thread()
+        try:
+            if overdue is not None:
+                self.attempts.fail_overdue(overdue)
+                if self._deadline is not None:
+                    self.attempts.ack(hand.finished())
+                    os._exit(REPLACED)  # the parent starts another process: this one still runs the function
+            while mine not in self._replaced:
+                if not hand.waiting and not self._take(source, hand):
+                    break
+                while hand.waiting and mine not in self._replaced:
+                    self._work_on(hand.waiting.popleft(), hand, mine)
+        except BaseException as error:
+            # The message of an Error needs no traceback, for example of a queue that is not installed.
+            known = isinstance(error, Error)
+            self.attempts.log.error(
+                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+            )
+            self._failed(error)
+        finally:
+            self._store.disconnect()
+
+    def _take(self, source: Source[T], hand: _Hand[T]) -> bool:
+        """Ack what is finished, and take the next tasks. Return False if the thread must end."""
+        attempts, n = self.attempts, self._options.batch or self._options.prefetch
+        finished, stopping = hand.finished(), self._stop.is_set()
+        tasks: list[T] | None = None
+        if finished and not stopping:
+            tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
+        if finished and tasks is None:
+            attempts.ack(finished)
+        if stopping:
+            return False
+        if not tasks:
+            try:
+                self._store.connect()
+                tasks = source.take(n, 0 if self._until_empty else LISTEN)
+            except Exception as error:
+                attempts.wait_for_the_database(error)
+                return True
+        if self._stop.is_set():  # it waited for a task when the signal came
+            attempts.give_back_tasks(tasks)
+            return False
+        together = [tasks] if self._options.batch and tasks else [[task] for task in tasks]
+        hand.waiting.extend(lease for each in together if (lease := attempts.begin(each)) is not None)
+        return bool(tasks) or not self._until_empty
+
+    def _work_on(self, lease: Lease, hand: _Hand[T], mine: threading.Thread) -> None:
+        attempts = self.attempts
+        if self._stop.is_set():
+            attempts.give_back(lease)
+            return
+        self._running[lease] = mine
+        if self._deadline is not None and lease.ends_at < math.inf:
+            self._deadline.value = lease.ends_at
+        try:
+            with self._store.at_work(), leased(lease):
+                finished = attempts.call(lease)
+        except (SystemExit, KeyboardInterrupt):
+            attempts.drop(lease)
+            raise
+        except BaseException as error:  # such as CancelledError or GeneratorExit
+            attempts.end(lease, error)
+            return
+        finally:
+            del self._running[lease]
+            if self._deadline is not None:
+                self._deadline.value = 0.0
+        if finished is not None or mine in self._replaced:
+            attempts.end(lease, finished=finished)
+            return
+        hand.add(lease)
+        if hand.waiting:
+            self._any_finished.set()
+
+    def _overdue(self, lease: Lease) -> None:
+        """Replace the thread of a function that runs for too long, which cannot be stopped. The new one fails the task.
+
+        The new thread also works on what the old one has prefetched. The old one ends when the function returns.
+        """
+        thread = self._running.get(lease)
+        if thread is not None:  # else the function has just returned
+            self._replaced.add(thread)
+            source, hand = self._threads[thread]
+            self._start(source, hand, lease)
+
+    def _ack_in_time(self) -> None:
+        """Ack the tasks that are finished, while a slow function keeps their thread from it."""
+        try:
+            while self.alive:
+                self._any_finished.wait(LISTEN)
+                self._any_finished.clear()
+                time.sleep(ACKED_WITHIN)
+                for _, hand in list(self._threads.values()):
+                    if finished := hand.finished(after=ACKED_WITHIN):
+                        self.attempts.ack(finished)
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._store.disconnect()

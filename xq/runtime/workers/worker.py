@@ -1,0 +1,151 @@
+"""A worker: the function of a queue, its options, and the functions around it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import LONGEST
+from xq.runtime.workers.outcomes import Backoff
+
+if TYPE_CHECKING:
+    from xq.queue import Queue
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Kind = Literal["thread", "process", "asyncio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a worker, as `Queue.worker` documents them."""
+
+    workers: int = 1
+    kind: Kind = "thread"
+    max_attempts: int | None = None
+    backoff: Any = None
+    timeout: float | None = None
+    prefetch: int = 1
+    batch: int | None = None
+    finishes: bool = False
+
+    def checked(self, queue: Queue[Any], function: Any) -> Options:
+        """Return the options, with the kind of an `async def`. Raises ConfigurationError."""
+        for name in ("workers", "max_attempts", "prefetch", "batch"):
+            number = getattr(self, name)
+            if number is None and name in ("max_attempts", "batch"):
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ConfigurationError(f"{name} is a number from 1 on, not {shown(number)}")
+        if self.kind not in get_args(Kind):
+            raise ConfigurationError(f"kind is one of {', '.join(get_args(Kind))}, not {shown(self.kind)}")
+        machine = queue.machine
+        if self.max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
+            raise ConfigurationError(
+                f"max_attempts of {queue.adapter.store.name} needs the role 'attempts' (map it to an integer field), "
+                "which counts, and the feature 'buried' (features={'buried': True})"
+            )
+        if self.timeout is not None and (
+            isinstance(self.timeout, bool)
+            or not isinstance(self.timeout, (int, float))
+            or not 0 < self.timeout <= LONGEST
+        ):
+            raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
+        if self.batch and (self.finishes or self.prefetch > 1):
+            raise ConfigurationError("batch= goes with neither finishes= nor prefetch=: a batch is taken as a whole")
+        Backoff(self.backoff)
+        return self._of_kind(inspect.iscoroutinefunction(function))
+
+    def _of_kind(self, is_async: bool) -> Options:
+        if is_async and self.kind == "process":
+            raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
+        if self.kind == "asyncio" and not is_async:
+            raise ConfigurationError('a worker of kind="asyncio" is an async def')
+        if is_async and (self.finishes or self.prefetch > 1):
+            raise ConfigurationError("an async def takes neither finishes= nor prefetch=: give it more workers=")
+        return replace(self, kind="asyncio") if is_async else self
+
+
+class Worker(Generic[T]):
+    """The worker of a queue. Called, it runs the function, as if there were no queue."""
+
+    def __init__(self, queue: Queue[T], function: Callable[..., Any], options: Options) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
+        self.queue = queue
+        self.function = function
+        self.options = options.checked(queue, function)
+        self.backoff = Backoff(options.backoff)
+        self.failure_hooks: list[Callable[[Any, BaseException], object]] = []
+        self.bury_hooks: list[Callable[[Any, BaseException], object]] = []
+        self._around: list[Callable[..., Any]] = []
+        # What the handler gets for a task of the queue, and for the function that finishes it: a tube has its own.
+        self.given: Callable[[T], Any] = lambda task: task
+        self.finishing: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda finish: finish
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<worker {getattr(self.function, '__name__', self.function)} of {self.queue.name}>"
+
+    def around(self, function: F) -> F:
+        """Run each attempt within a context manager: `function` is a generator that yields once, or returns one.
+
+        It gets the task. What stands before the yield runs before the handler, and the rest after it; an exception of
+        the handler is raised at the yield. The one that was added first is the outermost. An `async def` may also have
+        asynchronous ones.
+        """
+        made: Callable[..., Any] = function
+        if inspect.isgeneratorfunction(function):
+            made = contextmanager(function)
+        elif inspect.isasyncgenfunction(function):
+            if self.options.kind != "asyncio":
+                raise ConfigurationError("an asynchronous generator is around an async def only")
+            made = asynccontextmanager(function)
+        self._around.append(made)
+        return function
+
+    def on_failure(self, function: F) -> F:
+        """Call `function` with the task and the exception after each failed attempt. Its own exception is logged."""
+        self.failure_hooks.append(function)
+        return function
+
+    def on_buried(self, function: F) -> F:
+        """Call `function` with the task and the exception after the worker has buried a task."""
+        self.bury_hooks.append(function)
+        return function
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Run this worker, as `Queue.run`."""
+        from xq.runtime.workers.program import run
+
+        run(self, until_empty=until_empty)
+
+    def call(self, task: Any, *finish: Callable[..., Any]) -> None:
+        """Run the function with a task, within the context managers around it."""
+        if not self._around:
+            self.function(task, *finish)
+            return
+        with ExitStack() as stack:
+            for around in self._around:
+                stack.enter_context(around(task))
+            self.function(task, *finish)
+
+    async def acall(self, task: Any) -> None:
+        """Await the function with a task, within the context managers around it."""
+        async with AsyncExitStack() as stack:
+            for around in self._around:
+                context = around(task)
+                if hasattr(context, "__aenter__"):
+                    await stack.enter_async_context(context)
+                else:
+                    stack.enter_context(context)
+            await self.function(task)
