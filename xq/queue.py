@@ -222,7 +222,7 @@ class Queue(Generic[T]):
         return self._made_worker(function, options)
 
     def _made_worker(self, function: Callable[..., Any], options: Options) -> Worker[T]:
-        self._worker = Worker(self, function, options)
+        self._worker = Worker(self, function.function if isinstance(function, Worker) else function, options)
         return self._worker
 
     @property

@@ -20,6 +20,7 @@ log = logging.getLogger("xq")
 LISTEN = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
+PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
 
 Start = Callable[[Any], None]  # runs the worker in the child; gets the shared deadline of its function
@@ -34,11 +35,16 @@ class Child:
         self.deadline = context.RawValue("d", 0.0)
         self.killed = False
         self.process = context.Process(target=self._run)
-        self.process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the child must not run the parent's handlers
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent passes it on
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         try:
             self.start(self.deadline)
         except Exception:
@@ -76,10 +82,10 @@ class Processes:
             except BaseException:
                 self._pass_on(signal.SIGTERM)
                 self._pass_on(signal.SIGTERM)  # release the tasks
-                raise
-            finally:
                 for child in self._children:
-                    child.process.join()
+                    child.process.join(GRACE)
+                    child.process.kill()
+                raise
 
     def _ended(self, child: Child) -> None:
         code = child.process.exitcode
@@ -104,7 +110,7 @@ class Processes:
             self._signals += 1
             self._pass_on(signal.SIGTERM)
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, handle) for number in PASSED_ON}
         try:
             yield
         finally:

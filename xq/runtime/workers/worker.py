@@ -75,6 +75,8 @@ class Options:
 class Worker(Generic[T]):
     """The worker of a queue. Called, it runs the function, as if there were no queue."""
 
+    __name__: str
+
     def __init__(self, queue: Queue[T], function: Callable[..., Any], options: Options) -> None:
         if not callable(function):
             raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")

@@ -84,7 +84,7 @@ class Command(QueueCommand):
             except ImportError as error:
                 raise CommandError(f"--call {path}: {error}") from error
             # the import may just have registered it as the worker, with options
-            if found.work is None or found.work.function is not function:
+            if found.work is None or function not in (found.work, found.work.function):
                 found.worker(function)
         elif found.work is None:
             raise CommandError(
