@@ -258,6 +258,9 @@ class PeeweeConnections(OrmConnections):
 
     def in_transaction(self) -> bool:
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
+        connection, database = self._local.connection, self._meta.database
+        if connection is not None and connection.of() is database and connection.raw is database._state.conn:  # type: ignore[attr-defined]
+            return connection.driver.in_transaction(connection.raw)  # the usual case, in fewer steps
         return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
     @property

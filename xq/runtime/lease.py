@@ -7,8 +7,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,25 +50,37 @@ class Lease:
         self.ttr = ttr  # seconds; None: without limit
         self.touched_at = time.monotonic()
         self.ends_at = math.inf if timeout is None else self.touched_at + timeout
-        self.lost = threading.Event()
+        self.is_lost = False
+        self._lost: threading.Event | None = None  # made when the handler asks for it
         self.on_loss: Callable[[], object] = lambda: None
         self._heart = heart
 
     def lose(self) -> None:
         """Note that this take does not own the task any more."""
-        self.lost.set()
+        self.is_lost = True
+        if self._lost is not None:
+            self._lost.set()
         self.on_loss()
+
+    @property
+    def lost(self) -> threading.Event:
+        """The event that is set when this take does not own the task any more."""
+        if self._lost is None:
+            self._lost = threading.Event()
+        if self.is_lost:  # after the assignment: `lose` may run in between
+            self._lost.set()
+        return self._lost
 
     def heartbeat(self) -> bool:
         """Touch the task now, so that its ttr begins anew. Returns False if it is lost. Raises database errors."""
-        if self.ttr is not None and not self.lost.is_set():
+        if self.ttr is not None and not self.is_lost:
             self._heart.touch([self])
-        return not self.lost.is_set()
+        return not self.is_lost
 
     @property
     def next_at(self) -> float:
         """The monotonic time of the next heartbeat, or of the timeout of the handler."""
-        if self.lost.is_set():
+        if self.is_lost:
             return math.inf
         return min(self.ends_at, math.inf if self.ttr is None else self.touched_at + self.ttr / HEARTBEATS)
 
@@ -86,14 +98,19 @@ def current() -> Lease:
         ) from None
 
 
-@contextmanager
-def leased(lease: Lease) -> Iterator[None]:
+class leased:  # noqa: N801 (it is used as a function)
     """Make a lease the current one for the block."""
-    token = _current.set(lease)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_lease", "_token")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._lease)
+
+    def __exit__(self, *exception: object) -> None:
+        _current.reset(self._token)
 
 
 class Heartbeat:
@@ -164,7 +181,7 @@ class Heartbeat:
     def _end_overdue(self) -> None:
         now = time.monotonic()
         for lease in self._leases.copy():
-            if lease.ends_at <= now and not lease.lost.is_set():
+            if lease.ends_at <= now and not lease.is_lost:
                 lease.lose()
                 self._overdue(lease)
 

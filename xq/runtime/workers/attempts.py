@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotFound, Undone, WrongState, shown
+from xq.core.machine import TAKEN
 from xq.core.ports import REFUSALS, ErrorKind
 from xq.core.values import Taken
 from xq.engine.finish import Finish
@@ -87,8 +88,10 @@ class Attempts(Generic[T]):
         if not attempts:
             return None
         handed = [self.worker.given(each.task) for each in attempts]
-        ttrs = [ttr_of(machine, partial(tell.in_role, each.task)) for each in attempts]
-        ttr = min((ttr for ttr in ttrs if ttr is not None), default=None)
+        ttr = None
+        if machine.timers.get(TAKEN):
+            ttrs = [ttr_of(machine, partial(tell.in_role, each.task)) for each in attempts]
+            ttr = min((ttr for ttr in ttrs if ttr is not None), default=None)
         timeout = None if self.options.kind == "asyncio" else self.options.timeout  # asyncio has its own
         lease = Lease(
             self.heart, Batch(handed) if self.options.batch else handed[0], attempts, ttr, attempts[0].number, timeout
@@ -171,7 +174,11 @@ class Attempts(Generic[T]):
 
         tokens = list[str | None]()
         try:
-            found = moves.database.unit(both, transaction=True)
+            connection = moves.database.begin()
+            if moves.database.observers.anybody:
+                found = moves.database.unit(both, transaction=True)
+            else:  # without the ORM's transaction, which only its callbacks after a commit need
+                found = connection.atomically({}, lambda *_: both())
         except BaseException as error:
             moves.in_doubt.add(tokens, error)
             if isinstance(error, Exception):

@@ -131,7 +131,7 @@ class Coroutines(Generic[T]):
         except (SystemExit, KeyboardInterrupt):
             raise
         except asyncio.CancelledError as raised:
-            if lease.lost.is_set():  # its tasks belong to others by now
+            if lease.is_lost:  # its tasks belong to others by now
                 self.attempts.drop(lease)
                 return
             error = raised

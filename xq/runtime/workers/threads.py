@@ -207,7 +207,7 @@ class Threads(Generic[T]):
             attempts.end(lease, finished=finished)
             return
         hand.add(lease)
-        if hand.waiting:
+        if hand.waiting and not self._any_finished.is_set():
             self._any_finished.set()
 
     def _overdue(self, lease: Lease) -> None:
