@@ -98,7 +98,7 @@ def current() -> Lease:
         ) from None
 
 
-class leased:  # noqa: N801 (it is used as a function)
+class leased:
     """Make a lease the current one for the block."""
 
     __slots__ = ("_lease", "_token")
