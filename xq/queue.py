@@ -120,8 +120,12 @@ class Queue(Generic[T]):
 
     @property
     def clock(self) -> Clock | None:
-        """Returns the clock of a test; None if the queue uses the clock of the database."""
+        """The clock of a test; None if the queue uses the clock of the database. A test may set it."""
         return self._clock
+
+    @clock.setter
+    def clock(self, clock: Clock | None) -> None:
+        self._clock = self._database.clock = clock
 
     def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.

@@ -1,6 +1,23 @@
-"""A clock for the tests of programs that use xq."""
+"""Test programs that use xq: a clock, a queue in memory, the workers run at once, and what was put.
+
+Pytest loads `xq.pytest_plugin` by itself, which makes these available as fixtures.
+"""
 
 from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from xq.core.errors import BadType, ConfigurationError, shown
+from xq.queue import Queue
+from xq.runtime.lease import leased
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.worker import Worker
+
+SHOWN = 5  # tasks in the message of an assertion
 
 
 class Clock:
@@ -15,3 +32,96 @@ class Clock:
     def tick(self, seconds: float) -> None:
         """Advance the clock by `seconds`."""
         self.now += seconds
+
+
+@contextmanager
+def clock(*queues: Any) -> Iterator[Clock]:
+    """Let queues (models, their handles or tubes) use one clock for the block, and return it."""
+    found, clock = [_queue(each) for each in queues], Clock()
+    before = [queue.clock for queue in found]
+    for queue in found:
+        queue.clock = clock
+    try:
+        yield clock
+    finally:
+        for queue, own in zip(found, before, strict=True):
+            queue.clock = own
+
+
+@contextmanager
+def memory(*models: Any) -> Iterator[Clock]:
+    """Bind Peewee models to a fresh database in memory for the block, by a clock, which it returns.
+
+    Pass the models that the test uses, queues or not. Threads share its one connection.
+    """
+    from xq.adapters.peewee.memory import in_memory
+
+    with ExitStack() as stack:
+        stack.enter_context(in_memory(models))
+        yield stack.enter_context(clock(*(model for model in models if isinstance(getattr(model, "xq", None), Queue))))
+
+
+def run_pending(*workers: Any, raises: bool = False) -> int:
+    """Run workers (or the workers of queues) in this thread until no task is ready. Return the number of calls.
+
+    They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat and
+    timeout, and inside the transaction of the test if one is open. A task that failed waits for its pause: advance the
+    clock and call it again. With `raises` the exception of a function is also raised here.
+    """
+    calls = 0
+    for given in workers:
+        worker = given if isinstance(given, Worker) else _queue(given).work
+        if worker is None:
+            raise ConfigurationError(f"{shown(given)} has no worker: decorate a function with @Page.xq.worker")
+        queue = worker.queue
+        attempts: Attempts[Any] = Attempts(worker, lambda queue=queue: queue.adapter.finish, threading.Event())  # type: ignore[misc]
+        attempts.alone = True
+        while tasks := queue.take_many(worker.options.batch or 1):
+            calls += _attempt(attempts, worker, tasks, raises)
+    return calls
+
+
+def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:
+    lease = attempts.begin(tasks)
+    if lease is None:
+        return 0
+    finished = None
+    try:
+        with leased(lease):
+            if worker.options.kind == "asyncio":
+                asyncio.run(worker.acall(lease.task))
+            else:
+                finished = attempts.call(lease)
+    except Exception as error:
+        attempts.end(lease, error)
+        if raises:
+            raise
+    else:
+        attempts.end(lease, finished=finished)
+    return 1
+
+
+def assert_put(queue: Any, n: int = 1, **fields: Any) -> list[Any]:
+    """Assert that the table of a queue has exactly `n` tasks with these fields, in any state, and return them.
+
+    `assert_put(Page, url="https://example.org")`. A task that was acked is no longer there without the feature keep.
+    """
+    handle = _queue(queue)
+    model: Any = handle.model
+    rows = model._default_manager if hasattr(model, "_default_manager") else model
+    found = list(rows.filter(**fields))
+    if len(found) != n:
+        asked = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+        there = [handle.adapter.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
+        listed = "".join(f"\n  {dict(each)}" for each in there[:SHOWN]) + "\n  ..." * (len(there) > SHOWN)
+        raise AssertionError(
+            f"{handle.name} has {len(found)} tasks with {asked or 'any fields'}, not {n}:{listed or ' none'}"
+        )
+    return found
+
+
+def _queue(given: Any) -> Queue[Any]:
+    for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
+        if isinstance(found, Queue):
+            return found
+    raise BadType(f"{shown(given)} is not a queue: give an upgraded model, its xq, or a tube")

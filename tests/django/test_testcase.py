@@ -127,6 +127,19 @@ def test_with_commits():
 @pytest.mark.django_db(transaction=True)
 def test_with_commits_again():
     round()
+
+@pytest.mark.django_db
+def test_orders_are_worked_on_in_the_transaction_of_the_test(xq_clock, run_pending, assert_put):
+    from shop.models import Order
+
+    clock, seen = xq_clock(Order), []
+    Order.xq.worker(lambda order: seen.append(order.name))
+    Order.put({"name": "late"}, delay=60)
+    assert assert_put(Order, name="late")[0].status == "W"
+    assert run_pending(Order) == 0
+    clock.tick(60)
+    assert run_pending(Order) == 1
+    assert seen == ["late"]
 """
 
 
@@ -186,4 +199,4 @@ RUNS: dict[str, list[list[str]]] = {
 
 def test_queues_work_in_pytest_with_its_databases_made_anew_kept_or_made_without_migrations(project, django_db):
     for options in RUNS[django_db.kind]:
-        assert "4 passed" in project("-m", "pytest", "-q", *PLUGINS, *options), options
+        assert "5 passed" in project("-m", "pytest", "-q", *PLUGINS, *options), options

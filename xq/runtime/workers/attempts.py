@@ -64,7 +64,7 @@ class Attempts(Generic[T]):
         worker: Worker[T],
         moves: Callable[[], Finish[T]],  # called for each move: `reconfigure` replaces it
         stop: threading.Event,
-        overdue: Callable[[Lease], None] = lambda lease: None,
+        overdue: Callable[[Lease], None] | None = None,
     ) -> None:
         self.worker = worker
         self.options = worker.options
@@ -72,7 +72,8 @@ class Attempts(Generic[T]):
         self.store = moves().store
         self.log = moves().log
         self.leases: set[Lease] = set()
-        self.heart = Heartbeat(self.store, self._touch, overdue)
+        self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
+        self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
         self._moves = moves
 
     # the course of an attempt
@@ -89,10 +90,11 @@ class Attempts(Generic[T]):
             return None
         handed = [self.worker.given(each.task) for each in attempts]
         ttr = None
-        if machine.timers.get(TAKEN):
+        if machine.timers.get(TAKEN) and not self.alone:
             ttrs = [ttr_of(machine, partial(tell.in_role, each.task)) for each in attempts]
             ttr = min((ttr for ttr in ttrs if ttr is not None), default=None)
-        timeout = None if self.options.kind == "asyncio" else self.options.timeout  # asyncio has its own
+        own = self.options.kind == "asyncio" or self.alone  # asyncio has its own timeout
+        timeout = None if own else self.options.timeout
         lease = Lease(
             self.heart, Batch(handed) if self.options.batch else handed[0], attempts, ttr, attempts[0].number, timeout
         )

@@ -1,0 +1,25 @@
+"""Peewee models on a database in memory, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import peewee as pw
+
+from xq.runtime.threads import leave
+
+
+@contextmanager
+def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
+    """Bind models to a fresh database in memory for the block, with their tables and queues."""
+    database = pw.SqliteDatabase(":memory:", thread_safe=False)
+    with database.bind_ctx(models, bind_refs=False, bind_backrefs=False):
+        database.connect()
+        try:
+            database.create_tables(models)
+            yield database
+        finally:
+            leave(database)
+            database.close()

@@ -1,0 +1,100 @@
+"""What xq offers to the tests of programs that use it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from tests.steps import state
+from xq import testing
+
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
+ROLES = ("runat", "attempts", "error")
+ERROR = {"error": pw.TextField(null=True)}
+
+
+def test_models_are_on_a_database_in_memory_for_the_block_and_back_on_their_own_after_it(make):
+    Task = make({"delayed": True}, roles=("runat",))
+    own = Task.put(task())
+    with testing.memory(Task) as clock:
+        assert Task.take() is None
+        Task.put(task(), delay=60)
+        assert Task.take() is None
+        clock.tick(60)
+        Task.take().ack()
+        assert Task._meta.database.database == ":memory:"
+    assert Task.take().id == own.id
+
+
+def test_pending_tasks_are_worked_on_in_this_thread_with_the_retries_of_the_worker(make):
+    Task, seen = make({"delayed": True, "buried": True}, roles=ROLES, attributes=ERROR), list[int]()
+    put = Task.put(task())
+    with testing.clock(Task) as clock:
+
+        @Task.xq.worker(max_attempts=2, backoff=[60], kind="process", workers=4)
+        def work(found: Any) -> None:
+            seen.append(xq.current().attempt)
+            raise ValueError("no price")
+
+        assert testing.run_pending(work) == 1
+        assert testing.run_pending(Task) == 0
+        clock.tick(60)
+        with pytest.raises(ValueError, match="no price"):
+            testing.run_pending(work, raises=True)
+        assert (state(Task, put), seen) == ("B", [1, 2])
+
+
+def test_pending_tasks_of_an_async_def_and_of_batches_are_worked_on(make):
+    Task, seen = make(), list[Any]()
+
+    @Task.xq.worker
+    async def one(found: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append(found.id)
+
+    Task.xq.put_many(tasks(2))
+    assert testing.run_pending(one) == 2
+
+    @Task.xq.worker(batch=2)
+    def several(batch: Any) -> None:
+        seen.append(len(batch))
+
+    Task.xq.put_many(tasks(3))
+    assert testing.run_pending(several) == 2
+    assert seen == [1, 2, 2, 1]
+    assert Task.xq.stats().counts["R"] == 0
+
+
+def test_pending_tasks_are_worked_on_in_the_transaction_of_the_test(make, db):
+    Task = make()
+    Task.xq.worker(lambda found: None)
+    with db.atomic() as transaction:
+        Task.put(task())
+        assert testing.run_pending(Task) == 1
+        transaction.rollback()
+    assert Task.xq.stats().transition == {}
+
+
+def test_what_was_put_is_asserted_by_its_fields(make):
+    Task = make()
+    Task.put(task(name="a"))
+    Task.put(task(name="b"))
+    (found,) = testing.assert_put(Task, name="a")
+    assert found.name == "a"
+    assert len(testing.assert_put(Task.xq, n=2)) == 2
+    testing.assert_put(Task, n=0, name="c")
+    with pytest.raises(AssertionError, match="has 0 tasks with name='c', not 1"):
+        testing.assert_put(Task, name="c")
+
+
+def test_what_is_no_queue_and_has_no_worker_is_refused(make):
+    with pytest.raises(xq.BadType):
+        testing.run_pending(5)
+    with pytest.raises(xq.ConfigurationError, match="worker"):
+        testing.run_pending(make())
