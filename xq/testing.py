@@ -113,10 +113,9 @@ def assert_put(queue: Any, n: int = 1, **fields: Any) -> list[Any]:
     if len(found) != n:
         asked = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         there = [handle.adapter.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
-        listed = "".join(f"\n  {dict(each)}" for each in there[:SHOWN]) + "\n  ..." * (len(there) > SHOWN)
-        raise AssertionError(
-            f"{handle.name} has {len(found)} tasks with {asked or 'any fields'}, not {n}:{listed or ' none'}"
-        )
+        listed = "".join(f"\n  {each}" for each in there[:SHOWN]) + "\n  ..." * (len(there) > SHOWN)
+        which = f"with {asked}" if asked else "in all"
+        raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {n}:{listed or ' none'}")
     return found
 
 

@@ -397,6 +397,20 @@ def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_shared
     assert seen == [3]
 
 
+def test_coroutines_whose_tasks_wait_without_delays_keep_no_other_from_its_ack(make_shared):
+    Task, tried = make_shared(), set[int]()
+
+    @Task.xq.worker(workers=10, backoff=[0.5])
+    async def work(found: Any) -> None:
+        if found.id <= 8 and found.id not in tried:
+            tried.add(found.id)
+            raise Failed
+
+    Task.xq.put_many(tasks(10))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 10, "R-T": 18, "T-R": 8, "T-X": 10}
+
+
 def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_shared):
     Task, cancelled = make_shared({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
     attempts = 0

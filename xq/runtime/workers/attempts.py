@@ -76,6 +76,11 @@ class Attempts(Generic[T]):
         self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
         self._moves = moves
 
+    @property
+    def release_options(self) -> Collection[str]:
+        """The options of a release, in seconds."""
+        return self._moves().machine.options("release")
+
     # the course of an attempt
 
     def begin(self, tasks: Sequence[T]) -> Lease | None:
@@ -274,7 +279,7 @@ class Attempts(Generic[T]):
                 "task %s failed (%snext in %.3g s): %s", self._key(task), counted, pause, line, extra=extra
             )
         leave = partial(self._leave, task)
-        if "delay" in self._moves().machine.options("release"):
+        if "delay" in self.release_options:
             options = {"delay": pause} if pause else {}
             self._finish(partial(self._move, "release", task, **options), leave)
         else:

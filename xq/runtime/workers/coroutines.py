@@ -17,6 +17,7 @@ from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
 R = TypeVar("R")
+Job = tuple[asyncio.Future[Any], Callable[[], Any]]  # a call of the database, and who awaits it
 
 CALLERS = 2  # threads that call the database for the coroutines, beside one for each source that waits for tasks
 PAUSE = 0.05  # seconds between two looks for a task where the database has one connection for all threads
@@ -45,7 +46,7 @@ class Coroutines(Generic[T]):
         self._failed = failed
         self._store = moves().store
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        self._jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
 
     def start(self) -> None:
         self._thread.start()
@@ -79,7 +80,7 @@ class Coroutines(Generic[T]):
         callers = (CALLERS + len(self._sources)) * self._store.has_threads
         loop = asyncio.get_running_loop()
         for _ in range(callers):
-            threading.Thread(target=self._call_for, args=(loop,), name="xq calls", daemon=True).start()
+            threading.Thread(target=self._call_for, args=(loop, self._jobs), name="xq calls", daemon=True).start()
         try:
             async with asyncio.TaskGroup() as group:
                 for source in self._sources:
@@ -93,6 +94,7 @@ class Coroutines(Generic[T]):
     async def _take_for(self, source: Source[T]) -> None:
         """Take tasks and run a coroutine for each, so many at a time."""
         options, free = self._worker.options, asyncio.Semaphore(self._workers)
+        running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while not self._stop.is_set():
                 await free.acquire()
@@ -102,13 +104,19 @@ class Coroutines(Generic[T]):
                     free.release()
                     await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
                     continue
-                if not tasks:
-                    free.release()
-                    if self._until_empty:
-                        break
-                    await asyncio.sleep(0 if self._store.has_threads else PAUSE)
+                if tasks:
+                    attempt = group.create_task(self._attempt(tasks))
+                    running.add(attempt)
+                    attempt.add_done_callback(running.discard)
+                    attempt.add_done_callback(lambda _: free.release())
                     continue
-                group.create_task(self._attempt(tasks)).add_done_callback(lambda _: free.release())
+                free.release()
+                if not self._until_empty:
+                    await asyncio.sleep(0 if self._store.has_threads else PAUSE)
+                elif running:  # one that fails may be ready again
+                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    break
 
     def _take(self, source: Source[T], n: int) -> list[T]:
         self._store.connect()
@@ -139,7 +147,9 @@ class Coroutines(Generic[T]):
             error = raised
             if isinstance(raised, TimeoutError) and not str(raised):
                 error = TimeoutError(f"the function runs for longer than {self._worker.options.timeout} s")
-        await self._call(lambda: self.attempts.end(lease, error))
+        # Without delays the task is released after the pause, by a thread that does nothing else.
+        apart = error is not None and "delay" not in self.attempts.release_options and self._store.has_threads
+        await (self._call_apart if apart else self._call)(lambda: self.attempts.end(lease, error))
 
     async def _handle(self, lease: Lease) -> None:
         with leased(lease):
@@ -153,9 +163,17 @@ class Coroutines(Generic[T]):
         self._jobs.put((future, call))
         return await asyncio.shield(future)
 
-    def _call_for(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _call_apart(self, call: Callable[[], None]) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        jobs: SimpleQueue[Job | None] = SimpleQueue()
+        jobs.put((future, call))
+        jobs.put(None)
+        threading.Thread(target=self._call_for, args=(asyncio.get_running_loop(), jobs), daemon=True).start()
+        await asyncio.shield(future)
+
+    def _call_for(self, loop: asyncio.AbstractEventLoop, jobs: SimpleQueue[Job | None]) -> None:
         try:
-            while (job := self._jobs.get()) is not None:
+            while (job := jobs.get()) is not None:
                 future, call = job
                 try:
                     set_, value = future.set_result, call()

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -110,6 +111,9 @@ class Processes:
             self._signals += 1
             self._pass_on(signal.SIGTERM)
 
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread can handle signals
+            return
         before = {number: signal.signal(number, handle) for number in PASSED_ON}
         try:
             yield

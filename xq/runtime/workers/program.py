@@ -52,7 +52,8 @@ class Job:
         self, stop: threading.Event, until_empty: bool, failed: Callable[[BaseException], None], deadline: Any
     ) -> Pool:
         queue, kind = self.worker.queue, self.options.kind
-        make: Any = Coroutines if kind == "asyncio" else partial(Threads, deadline=deadline)
+        own = deadline if kind == "process" else None
+        make: Any = Coroutines if kind == "asyncio" else partial(Threads, deadline=own)
         pool: Pool = make(
             self.worker, self.sources, lambda: queue.adapter.finish, stop, until_empty, self.options.workers, failed
         )
