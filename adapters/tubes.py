@@ -123,10 +123,6 @@ def model(database: pw.Database, name: str, table: str, roles: Collection[str]) 
     return type(name, (pw.Model,), {**fields, "Meta": meta})
 
 
-def drop(model: type[pw.Model]) -> None:
-    model.drop_table()
-
-
 def drop_again(database: pw.Database, table: str) -> None:
     """Drop the table, if it exists, of a tube whose creation failed."""
     model(database, "Tube", table, ()).drop_table()
@@ -136,11 +132,6 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
     """Return the types of a model's keys. Text is not accepted for an integer key, though a database might cast it."""
     of_integers = isinstance(model._meta.primary_key, pw.IntegerField)
     return (int,) if of_integers else (int, str, bytes, uuid.UUID)
-
-
-def is_there(model: type[pw.Model]) -> bool:
-    """Return whether the table of a model exists."""
-    return bool(model.table_exists())
 
 
 class TubeRecords:

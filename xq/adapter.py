@@ -96,10 +96,6 @@ class QueueAdapter(Generic[T]):
         """Call `call` once what this thread's connection wrote last is committed; at once outside a transaction."""
         self._observers.once_committed(self._database.dialect, call)
 
-    def stop_maintenance(self) -> None:
-        """Take the queue from the maintenance thread: for a program that only installs it."""
-        self.maintenance.stop_maintenance()
-
     def create_by(self, create: Callable[[], None]) -> None:
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
         binding = self._database.bind()

@@ -91,7 +91,7 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     if apart:
-        handle.adapter.stop_maintenance()
+        handle.adapter.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
         store.with_the_table(handle.adapter.create_by, handle.uninstall)

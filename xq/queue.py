@@ -234,18 +234,26 @@ class Queue(Generic[T]):
         """Returns the worker; None if there is none."""
         return self._worker
 
-    def run(self, *, until_empty: bool = False, workers: int | None = None, tubes: Sequence[str] | None = None) -> None:
+    def run(
+        self,
+        *,
+        until_empty: bool = False,
+        workers: int | None = None,
+        tubes: Sequence[str] | None = None,
+        max_tasks: int | None = None,
+    ) -> None:
         """Run the worker until SIGTERM or SIGINT. It then finishes its tasks; a second signal releases them.
 
-        With `until_empty`, run until no task is ready. `workers` replaces the number given to `worker`. With `tubes`,
-        take only from these, with that many workers for each tube. Raises InTransaction within a transaction, and
-        ConfigurationError if several threads would have to share one connection.
+        With `until_empty`, run until no task is ready; with `max_tasks`, until so many are taken. `workers` replaces
+        the number given to `worker`. With `tubes`, take only from these, with that many workers for each tube. Raises
+        InTransaction within a transaction, and ConfigurationError if several threads would have to share one
+        connection.
         """
         if self._worker is None:
             raise ConfigurationError(
                 f"{self.name} has no worker: upgrade(..., worker=f), or @{self._store.name}.xq.worker()"
             )
-        run_jobs([job_of(self._worker, workers, tubes)], until_empty)
+        run_jobs([job_of(self._worker, workers, tubes)], until_empty, max_tasks)
 
     # producers
 

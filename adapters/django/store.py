@@ -176,9 +176,6 @@ class DjangoStore(OrmModel[M], DjangoConnections):
                 del data[name]
         return data
 
-    def defaults(self) -> dict[str, Any]:
-        return {name: value() if callable(value) else value for name, value in self.declared_defaults().items()}
-
     def declared_defaults(self) -> dict[str, Any]:
         return dict(self._defaults)
 

@@ -122,10 +122,6 @@ class PeeweeModel(OrmModel[M]):
         others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
         return {**data, **others} if others else data
 
-    def defaults(self) -> dict[str, Any]:
-        defaults: dict[str, Any] = self.model._meta.get_default_dict()
-        return defaults
-
     def declared_defaults(self) -> dict[str, Any]:
         return {field.name: default for field, default in self.model._meta.defaults.items()}
 

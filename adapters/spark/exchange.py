@@ -14,7 +14,7 @@ from pyspark.sql.types import TimestampNTZType
 import xq
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import Field
-from xq.pipeline.frames import as_stored
+from xq.pipeline.frames import as_stored, unchanged
 from xq.pipeline.scan import Column
 
 ERROR = "xq_error"
@@ -120,11 +120,7 @@ def _sent(column: Column, field: Field, value: Any) -> Any:
         value = field.to_database(value)
     if column.type.startswith("DECIMAL"):
         return column.decimal(value)
-    return MADE.get(column.type, _same)(value)
-
-
-def _same(value: Any) -> Any:
-    return value
+    return MADE.get(column.type, unchanged)(value)
 
 
 PLAIN: Mapping[str, Any] = {

@@ -289,7 +289,7 @@ def test_taken_tasks_keep_their_token_when_the_role_owner_is_mapped_later(make):
     before = make({"keep": True}, roles=())
     held = bring(before, "T", {"name": "a"})
     ((key, token, *_),) = before.xq.taken()
-    before.xq.adapter.stop_maintenance()
+    before.xq.adapter.maintenance.stop_maintenance()
     after = make({"keep": True}, roles=("owner",))
     assert [task[:2] for task in after.xq.taken()] == [(key, token)]
     assert after.xq.check(advise=True) == []

@@ -99,6 +99,20 @@ def test_options_that_do_not_fit_are_refused(make, options):
         make().xq.worker(print, **options)
 
 
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_a_program_ends_after_so_many_tasks(make_shared, kind):
+    Task = make_shared({"keep": True})
+
+    async def coroutine(found: Any) -> None: ...
+
+    Task.xq.worker(coroutine if kind == "asyncio" else lambda found: None, workers=3, kind=kind)
+    Task.xq.put_many(tasks(10))
+    Task.xq.run(max_tasks=7)
+    assert Task.xq.stats().counts["D"] == 7
+    with pytest.raises(xq.ConfigurationError, match="max_tasks"):
+        Task.xq.run(max_tasks=0)
+
+
 # what becomes of a task that failed
 
 

@@ -110,7 +110,7 @@ WRONG = [
     (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*--call"),
     (["xq_worker", "office.Order", "--call", "office.nowhere"], r"--call office\.nowhere: No module"),
     (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 on, not 0"),
-    (["xq_worker", "office.Order", "--queue", "mail"], "--queue names queues of django.tasks"),
+    (["xq_worker", "office.Order", "--queue", "mail"], "--queue is for the queues of django.tasks"),
     (["xq_worker", "--call", "office.jobs.bill"], "--call needs a queue"),
     (["xq_dig", "office.Order", "--key", "first"], r"first is no key of office\.Order: .*integer"),
     (["xq_dig", "office.Page", "--key", "first"], r"first is no key of office\.Page"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from django.core import checks
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connections, transaction
 from django.test import modify_settings, override_settings
 from django.test.utils import CaptureQueriesContext
@@ -713,6 +713,45 @@ def test_the_command_runs_the_tasks_of_the_queues_that_it_is_told(tasks):
     assert sorted(jobs.seen) == ["mail", "slow"]
     call_command("xq_worker", "--until-empty", verbosity=0)
     assert jobs.seen[2:] == ["default"]
+
+
+def test_the_command_leaves_queues_out_ends_after_so_many_tasks_and_has_an_id(tasks):
+    with backend(QUEUES=["default", "mail", "slow"]):
+        for name in ("default", "mail", "mail", "slow"):
+            last = jobs.note.using(queue_name=name).enqueue(name)
+        call_command("xq_worker", "--exclude-queue", "slow", "--max-tasks", "2", "--worker-id", "a", verbosity=0)
+        assert len(jobs.seen) == 2
+        assert "slow" not in jobs.seen
+        call_command("xq_worker", "--worker-id", "b", "--until-empty", verbosity=0)
+        last.refresh()
+        assert last.worker_ids == ["b"]
+        assert len(jobs.seen) == 4
+        every = [f"--exclude-queue={name}" for name in ("default", "mail", "slow")]
+        with pytest.raises(CommandError, match="no queue is left"):
+            call_command("xq_worker", *every, verbosity=0)
+    with pytest.raises(CommandError, match="name all queues in QUEUES"):
+        call_command("xq_worker", "--exclude-queue", "slow", verbosity=0)
+
+
+def test_results_are_deleted_by_their_age_and_number(tasks, capsys):
+    for n in range(5):
+        jobs.note.enqueue(str(n))
+    failed = jobs.fail.enqueue()
+    work()
+    ages = {result.pk: timedelta(days=10 * n) for n, result in enumerate(Task.objects.order_by("enqueued_at"))}
+    for key, age in ages.items():
+        Task.objects.filter(pk=key).update(finished_at=timezone.now() - age)
+    waiting = jobs.note.enqueue("later")
+    call_command("xq_prune", "--dry-run")
+    assert capsys.readouterr().out == "4 results would be deleted\n"
+    call_command("xq_prune", "--min-age-days", "25", "--failed-min-age-days", "100", "--keep", "1")
+    assert capsys.readouterr().out == "2 results deleted\n"
+    assert Task.objects.count() == 5
+    call_command("xq_prune", "--min-age-days", "0")
+    assert capsys.readouterr().out == "4 results deleted\n"
+    assert [str(key) for key in Task.objects.values_list("pk", flat=True)] == [waiting.id]
+    with pytest.raises(xq.NotFound):
+        Task.xq.peek(failed.id)
 
 
 # settings, migrations and checks

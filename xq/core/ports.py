@@ -459,9 +459,6 @@ class TaskModel(Protocol[T]):
     def data(self, task: object) -> Mapping[str, Any] | None:
         """Return the values of an instance of the model by field name; None if `task` is not one."""
 
-    def defaults(self) -> dict[str, Any]:
-        """Return new default values of the model by field name."""
-
     def declared_defaults(self) -> dict[str, Any]:
         """Return the model's declared defaults by field name: values, and callables that make them."""
 

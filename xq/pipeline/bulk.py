@@ -21,6 +21,7 @@ from xq.core.values import Catalogue, Tasks
 from xq.engine.install import Installation
 from xq.engine.unit import Database, unit_of_work
 from xq.pipeline.columns import Columns, Frame, Sources, pickled
+from xq.pipeline.frames import unchanged
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -307,7 +308,7 @@ def _portable(
     dialect: Dialect, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str]
 ) -> Dialect:
     """Return a dialect without references to the model and to the functions of the application's features."""
-    fields = {field.name: replace(field, to_database=_same, from_database=None) for field in table.fields}
+    fields = {field.name: replace(field, to_database=unchanged, from_database=None) for field in table.fields}
     plain = copy.copy(machine)
     plain.fill, plain.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)
     return type(dialect)(
@@ -321,7 +322,3 @@ def _portable(
         words,
         tube_stats,
     )
-
-
-def _same(value: Any) -> Any:
-    return value

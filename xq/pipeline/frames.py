@@ -70,7 +70,7 @@ def _time(value: Any) -> Any:
     return time.fromisoformat(value) if isinstance(value, str) else value
 
 
-def _same(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     return value
 
 
@@ -82,7 +82,7 @@ class Framed(NamedTuple):
     native: type | None = None
 
 
-OTHER: Final = Framed("STRING", _same)
+OTHER: Final = Framed("STRING", unchanged)
 
 # By the kind of a field; if xq has no kind for it, by its declared type.
 FRAMED: Final[Mapping[str, Framed]] = {

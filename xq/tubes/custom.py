@@ -298,7 +298,7 @@ class CustomTube(Tube):
         """Forget the tube and drop its table. Returns whether it was registered."""
         self.stop()
         known = self._host.forget()
-        tables.drop(self.model)
+        self.model.drop_table()
         return known
 
     def _in_state(self, state: str) -> list[Task]:

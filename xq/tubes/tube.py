@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
-from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
@@ -196,7 +195,7 @@ class Tube:
         if not isinstance(error, NotInstalled) and store.classify(error) in UNANSWERED:
             return False
         try:
-            return not tables.is_there(self.model)
+            return not self.model.table_exists()
         except Exception as another:
             if store.classify(another) is ErrorKind.NOT_DATABASE:
                 raise
@@ -398,7 +397,7 @@ class Tube:
         """
         known = self._host.forget()  # first: a table without a record does less harm than a record without a table
         self._queue.uninstall()  # Peewee drops nothing of a missing table
-        tables.drop(self.model)
+        self.model.drop_table()
         return known
 
     def tasks_by_state(self, state: str) -> list[Task]:

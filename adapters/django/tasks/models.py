@@ -51,6 +51,8 @@ class Task(models.Model):
     owner = models.CharField(max_length=64, null=True)
     runat = models.FloatField(null=True)
 
+    worker_id = ""  # of this process, in place of the uuid of its session
+
     class Meta:
         app_label = "xq_tasks"
 
@@ -94,7 +96,7 @@ class Task(models.Model):
         """
         now: datetime = timezone.now()
         noted = {
-            "worker_ids": [*self.worker_ids, owner_of(self.owner or "")[0]],
+            "worker_ids": [*self.worker_ids, self.worker_id or owner_of(self.owner or "")[0]],
             "started_at": self.started_at or now,
             "last_attempted_at": now,
             "attempts": self.attempts if self.finished_at is None else 1,

@@ -30,25 +30,47 @@ class WorkerDied(Error):
     """Marks a task as failed because too many of its workers died while running it."""
 
 
-def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: bool = False) -> None:
+def run(
+    *,
+    queues: Sequence[str] | None = None,
+    workers: int = 1,
+    until_empty: bool = False,
+    max_tasks: int | None = None,
+    excluded: Sequence[str] | None = None,
+    worker_id: str = "",
+) -> None:
     """Run the tasks of these queues (None: all), with so many threads for each, until SIGTERM or SIGINT.
 
-    With `until_empty`, until there is no ready task. Raises ConfigurationError for a queue that the setting TASKS does
-    not name.
+    With `until_empty`, until there is no ready task; with `max_tasks`, until so many are taken. `excluded` are queues
+    to leave out. `worker_id` stands in the results in place of the uuid of the session. Raises ConfigurationError for
+    a queue that the setting TASKS does not name.
     """
-    _check_names(queues or ())
-    Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues)
+    _check_names([*(queues or ()), *(excluded or ())])
+    if excluded:
+        queues = [name for name in queues or _names_for_all_but(excluded) if name not in excluded]
+    Task.worker_id = worker_id
+    Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues, max_tasks=max_tasks)
+
+
+def _known_names() -> list[str]:
+    """Return the names of the queues in the setting TASKS; none if a backend accepts any name."""
+    backends = [interface.task_backends[alias] for alias in interface.task_backends]
+    known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
+    return sorted({name for names in known for name in names}) if all(known) else []
+
+
+def _names_for_all_but(excluded: Sequence[str]) -> list[str]:
+    names = _known_names()
+    if not names:
+        raise ConfigurationError("to leave queues out, name all queues in QUEUES of each backend in TASKS")
+    if not set(names) - set(excluded):
+        raise ConfigurationError("no queue is left to work on")
+    return names
 
 
 def _check_names(queues: Sequence[str]) -> None:
-    if not queues:
-        return
-    backends = [interface.task_backends[alias] for alias in interface.task_backends]
-    known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
-    if not all(known):
-        return  # one of the backends accepts any name
-    names = sorted({name for names in known for name in names})
-    for name in queues:
+    names = _known_names()
+    for name in queues if names else ():
         if name not in names:
             raise ConfigurationError(
                 f"no backend of TASKS has a queue {shown(name)}: there are {', '.join(names) or 'none'}"

@@ -12,7 +12,7 @@ from xq.core.errors import Error
 from xq.engine.finish import Finish
 from xq.runtime.lease import Lease, leased
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.threads import LISTEN, Source
+from xq.runtime.workers.threads import LISTEN, Program, Source
 from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
@@ -31,19 +31,16 @@ class Coroutines(Generic[T]):
         worker: Worker[T],
         sources: Sequence[Source[T]],
         moves: Callable[[], Finish[T]],
-        stop: threading.Event,
-        until_empty: bool,
+        program: Program,
         workers: int,
-        failed: Callable[[BaseException], None],
     ) -> None:
-        self.attempts = Attempts(worker, moves, stop)
+        self.attempts = Attempts(worker, moves, program.stop)
         self.size = workers * len(sources)
         self._worker = worker
         self._sources = sources
         self._workers = workers
-        self._stop = stop
-        self._until_empty = until_empty
-        self._failed = failed
+        self._stop = program.stop
+        self._program = program
         self._store = moves().store
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -72,7 +69,7 @@ class Coroutines(Generic[T]):
             self.attempts.log.error(
                 "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
             )
-            self._failed(error)
+            self._program.failed(error)
         finally:
             self._store.disconnect()
 
@@ -98,12 +95,17 @@ class Coroutines(Generic[T]):
         async with asyncio.TaskGroup() as group:
             while not self._stop.is_set():
                 await free.acquire()
+                n = self._program.budget.reserve(options.batch or 1)
+                if not n:
+                    break
                 try:
-                    tasks = await self._call(lambda: self._take(source, options.batch or 1))
+                    tasks = await self._call(lambda n=n: self._take(source, n))  # type: ignore[misc]
                 except Exception as error:
                     free.release()
+                    self._program.budget.give_back(n)
                     await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
                     continue
+                self._program.budget.give_back(n - len(tasks))
                 if tasks:
                     attempt = group.create_task(self._attempt(tasks))
                     running.add(attempt)
@@ -111,7 +113,7 @@ class Coroutines(Generic[T]):
                     attempt.add_done_callback(lambda _: free.release())
                     continue
                 free.release()
-                if not self._until_empty:
+                if not self._program.until_empty:
                     await asyncio.sleep(0 if self._store.has_threads else PAUSE)
                 elif running:  # one that fails may be ready again
                     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +122,7 @@ class Coroutines(Generic[T]):
 
     def _take(self, source: Source[T], n: int) -> list[T]:
         self._store.connect()
-        tasks = source.take(n, LISTEN if self._store.has_threads and not self._until_empty else 0)
+        tasks = source.take(n, LISTEN if self._store.has_threads and not self._program.until_empty else 0)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from xq.core.errors import BadType, ConfigurationError, InTransaction, shown
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import Processes
-from xq.runtime.workers.threads import LISTEN, Pool, Source, Threads
+from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Source, Threads
 from xq.runtime.workers.worker import Options, Worker
 
 if TYPE_CHECKING:
@@ -48,15 +48,11 @@ class Job:
         """How many functions run at a time."""
         return self.options.workers * len(self.sources)
 
-    def pool(
-        self, stop: threading.Event, until_empty: bool, failed: Callable[[BaseException], None], deadline: Any
-    ) -> Pool:
+    def pool(self, program: Program, deadline: Any) -> Pool:
         queue, kind = self.worker.queue, self.options.kind
         own = deadline if kind == "process" else None
         make: Any = Coroutines if kind == "asyncio" else partial(Threads, deadline=own)
-        pool: Pool = make(
-            self.worker, self.sources, lambda: queue.adapter.finish, stop, until_empty, self.options.workers, failed
-        )
+        pool: Pool = make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
         return pool
 
 
@@ -91,17 +87,24 @@ def _check_one_connection(job: Job, name: str) -> None:
         )
 
 
-def run(*workers: Worker[Any], until_empty: bool = False) -> None:
-    """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready."""
+def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
+    """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready.
+
+    With `max_tasks` the program ends after so many tasks in all.
+    """
     if not workers:
         raise ConfigurationError("xq.run needs workers: xq.run(fetch, send)")
     for worker in workers:
         if not isinstance(worker, Worker):
             raise BadType(f"a worker is what @Page.xq.worker makes of a function, not {shown(worker)}")
-    run_jobs([job_of(worker, None, None) for worker in workers], until_empty)
+    run_jobs([job_of(worker, None, None) for worker in workers], until_empty, max_tasks)
 
 
-def run_jobs(jobs: Sequence[Job], until_empty: bool) -> None:
+def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = None) -> None:
+    """Run jobs. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
+    if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
+        raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
+    budget = Budget(max_tasks)
     for job in jobs:
         job.worker.queue.adapter.finish.log.info(
             "working on %s with %s=%d", job.worker.queue.name, KINDS[job.options.kind], job.size
@@ -109,9 +112,9 @@ def run_jobs(jobs: Sequence[Job], until_empty: bool) -> None:
     if any(job.options.kind == "process" for job in jobs):
         # The parent has no threads, since it forks again when a process crashes.
         parts = [part for job in jobs for part in _parts(job)]
-        Processes([partial(_run_here, [part], until_empty) for part in parts]).run()
+        Processes([partial(_run_here, [part], until_empty, budget) for part in parts]).run()
     else:
-        _run_here(jobs, until_empty)
+        _run_here(jobs, until_empty, budget)
 
 
 KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
@@ -126,23 +129,24 @@ def _parts(job: Job) -> list[Job]:
     return [part for part in each for _ in range(job.options.workers)]
 
 
-def _run_here(jobs: Sequence[Job], until_empty: bool, deadline: Any = None) -> None:
+def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, deadline: Any = None) -> None:
     """Run jobs in this process, which is a child if it has a `deadline`."""
-    stop, errors = threading.Event(), list[BaseException]()
+    errors = list[BaseException]()
 
     def failed(error: BaseException) -> None:
         errors.append(error)
-        stop.set()
+        program.stop.set()
 
-    pools = [job.pool(stop, until_empty, failed, deadline) for job in jobs]
+    program = Program(failed, until_empty, budget)
+    pools = [job.pool(program, deadline) for job in jobs]
     parent = None if deadline is None else multiprocessing.parent_process()
-    with _signals(stop, pools, jobs):
+    with _signals(program.stop, pools, jobs):
         for pool in pools:
             pool.start()
         while running := [pool for pool in pools if pool.alive]:
             running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
             if parent is not None and not parent.is_alive():
-                stop.set()
+                program.stop.set()
     for pool in pools:
         pool.close()
     if errors:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from xq.core.errors import Error
@@ -54,6 +56,38 @@ class Pool(Protocol):
         """Clean up after the last worker has ended."""
 
 
+class Budget:
+    """How many tasks a program may still take, in all of its threads and processes; without a number, any."""
+
+    def __init__(self, tasks: int | None = None) -> None:
+        self._left = None if tasks is None else multiprocessing.get_context("fork").Value("q", tasks)
+
+    def reserve(self, n: int) -> int:
+        """Return how many of `n` tasks may be taken."""
+        if self._left is None:
+            return n
+        with self._left.get_lock():
+            granted: int = min(n, self._left.value)
+            self._left.value -= granted
+        return granted
+
+    def give_back(self, n: int) -> None:
+        """Return what was reserved and not taken."""
+        if self._left is not None and n:
+            with self._left.get_lock():
+                self._left.value += n
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the workers of a program share."""
+
+    failed: Callable[[BaseException], None]  # gets the error that ends a worker
+    until_empty: bool = False
+    budget: Budget = field(default_factory=Budget)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
 class _Hand(Generic[T]):
     """What one thread has taken."""
 
@@ -86,19 +120,16 @@ class Threads(Generic[T]):
         worker: Worker[T],
         sources: Sequence[Source[T]],
         moves: Callable[[], Finish[T]],
-        stop: threading.Event,
-        until_empty: bool,
+        program: Program,
         workers: int,
-        failed: Callable[[BaseException], None],
         deadline: Any = None,
     ) -> None:
-        self.attempts = Attempts(worker, moves, stop, self._overdue)
+        self.attempts = Attempts(worker, moves, program.stop, self._overdue)
         self.size = workers * len(sources)
         self._options = worker.options
         self._starts = [source for source in sources for _ in range(workers)]
-        self._stop = stop
-        self._until_empty = until_empty
-        self._failed = failed  # gets the error that ends a thread
+        self._stop = program.stop
+        self._program = program
         self._deadline = deadline  # of the running function, shared with the parent of this process; None without one
         self._threads: dict[threading.Thread, tuple[Source[T], _Hand[T]]] = {}
         self._running: dict[Lease, threading.Thread] = {}
@@ -153,34 +184,37 @@ class Threads(Generic[T]):
             self.attempts.log.error(
                 "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
             )
-            self._failed(error)
+            self._program.failed(error)
         finally:
             self._store.disconnect()
 
     def _take(self, source: Source[T], hand: _Hand[T]) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, n = self.attempts, self._options.batch or self._options.prefetch
-        finished, stopping = hand.finished(), self._stop.is_set()
+        finished, budget = hand.finished(), self._program.budget
+        n = 0 if self._stop.is_set() else budget.reserve(n)
         tasks: list[T] | None = None
-        if finished and not stopping:
+        if finished and n:
             tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
         if finished and tasks is None:
             attempts.ack(finished)
-        if stopping:
+        if not n:
             return False
         if not tasks:
             try:
                 self._store.connect()
-                tasks = source.take(n, 0 if self._until_empty else LISTEN)
+                tasks = source.take(n, 0 if self._program.until_empty else LISTEN)
             except Exception as error:
+                budget.give_back(n)
                 attempts.wait_for_the_database(error)
                 return True
+        budget.give_back(n - len(tasks))
         if self._stop.is_set():  # it waited for a task when the signal came
             attempts.give_back_tasks(tasks)
             return False
         together = [tasks] if self._options.batch and tasks else [[task] for task in tasks]
         hand.waiting.extend(lease for each in together if (lease := attempts.begin(each)) is not None)
-        return bool(tasks) or not self._until_empty
+        return bool(tasks) or not self._program.until_empty
 
     def _work_on(self, lease: Lease, hand: _Hand[T], mine: threading.Thread) -> None:
         attempts = self.attempts
@@ -232,6 +266,6 @@ class Threads(Generic[T]):
                     if finished := hand.finished(after=ACKED_WITHIN):
                         self.attempts.ack(finished)
         except Exception as error:
-            self._failed(error)
+            self._program.failed(error)
         finally:
             self._store.disconnect()

@@ -39,9 +39,18 @@ class Command(QueueCommand):
         )
         parser.add_argument("--workers", type=int, metavar="N", help="threads (default: XQ['WORKERS'], or the model's)")
         parser.add_argument("--until-empty", action="store_true", help="end when no task is ready")
+        parser.add_argument("--max-tasks", type=int, metavar="N", help="end after so many tasks")
         parser.add_argument(
             "--queue", action="append", dest="names", metavar="NAME", help="a queue of django.tasks; may be repeated"
         )
+        parser.add_argument(
+            "--exclude-queue",
+            action="append",
+            dest="excluded",
+            metavar="NAME",
+            help="all queues of django.tasks but this one; may be repeated",
+        )
+        parser.add_argument("--worker-id", default="", metavar="ID", help="the id in the results of django.tasks")
         parser.add_argument(
             "--reload",
             action=argparse.BooleanOptionalAction,
@@ -76,8 +85,9 @@ class Command(QueueCommand):
             log.setLevel(before)
 
     def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> Callable[[], object]:
-        if options["names"]:
-            raise CommandError("--queue names queues of django.tasks, which are worked on without a model")
+        for name, option in (("names", "--queue"), ("excluded", "--exclude-queue"), ("worker_id", "--worker-id")):
+            if options[name]:
+                raise CommandError(f"{option} is for the queues of django.tasks, which are worked on without a model")
         if path := options["call"]:
             try:
                 function = import_string(path)
@@ -93,7 +103,7 @@ class Command(QueueCommand):
                 "or name one by --call"
             )
         workers = first(options["workers"], setting("WORKERS"))
-        return partial(found.run, until_empty=options["until_empty"], workers=workers)
+        return partial(found.run, until_empty=options["until_empty"], workers=workers, max_tasks=options["max_tasks"])
 
     def _on_tasks(self, options: dict[str, Any]) -> Callable[[], object]:
         if options["call"]:
@@ -108,6 +118,9 @@ class Command(QueueCommand):
             queues=options["names"],
             workers=first(options["workers"], setting("WORKERS"), 1),
             until_empty=options["until_empty"],
+            max_tasks=options["max_tasks"],
+            excluded=options["excluded"],
+            worker_id=options["worker_id"],
         )
 
 
