@@ -66,10 +66,10 @@ class QueueAdapter(Generic[T]):
         """The moves of named tasks of the queue."""
         return self._waiting.finish
 
-    def tube(self, name: object) -> str | None:
-        """Return the name of a tube to take from. Raises FeatureOff and BadType."""
+    def tube(self, name: object, call: str = "take(tube=)") -> str | None:
+        """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
         if name is not None and "tube" not in self._database.definition.machine.roles:
-            raise FeatureOff("take(tube=) needs the role 'tube': map it to a field", role="tube")
+            raise FeatureOff(f"{call} needs the role 'tube': map it to a field", role="tube")
         if name is not None and not isinstance(name, str):
             raise BadType(f"a tube is named by text, not by {shown(name)}")
         return name

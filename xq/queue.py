@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
@@ -18,6 +18,7 @@ from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
+from xq.engine.pauses import Pauses
 from xq.engine.plans import Plan, plan
 from xq.engine.reconfigure import reconfigure
 from xq.engine.stats import Stats, stats
@@ -28,6 +29,7 @@ from xq.engine.unit import Database, Definition
 from xq.pipeline.archives import Archives
 from xq.pipeline.pipeline import Pipeline
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Waiting
 from xq.runtime.workers.program import job_of, run_jobs
 from xq.runtime.workers.worker import Kind, Options, Worker
@@ -87,10 +89,12 @@ class Queue(Generic[T]):
         batches = Batches(steps)
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
-        self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt)
+        self._pauses = Pauses(self._database)
+        self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
         self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
-        self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting)
+        self._schedules = Schedules(self._database, self._tasks, self._inserts)
+        self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
         self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archives(steps))
@@ -470,8 +474,70 @@ class Queue(Generic[T]):
         return self._finish.all("kill", self.machine.states, event)
 
     def sweep(self) -> int:
-        """Run the duties of the maintenance thread until no task is due. Returns the number of transitions."""
-        return self._takes.timers.sweep()
+        """Run the duties of the maintenance thread: fire the due schedules, and move tasks until none is due.
+
+        Returns the number of transitions.
+        """
+        return self._schedules.fire_due() + self._takes.timers.sweep()
+
+    # pauses
+
+    def pause(self, tube: str | None = None) -> None:
+        """Let no process take from the queue, or from a tube of it, until `resume`.
+
+        Other processes see it within a second. Their takes then find nothing, or go on waiting. A take without `tube`
+        skips the tasks of a paused tube. All other calls, the timers and the schedules go on, and so does the work on
+        tasks that are taken. Does nothing if it is paused.
+        """
+        self._pauses.pause(self.adapter.tube(tube, "pause(tube)"))
+
+    def resume(self, tube: str | None = None) -> None:
+        """End a pause, and wake the callers that wait. Tubes that were paused by their names stay paused.
+
+        Does nothing if it is not paused.
+        """
+        self._pauses.resume(self.adapter.tube(tube, "resume(tube)"))
+
+    def paused(self) -> list[str | None]:
+        """Return what is paused: None for the whole queue, then the names of tubes."""
+        return self._pauses.listed()
+
+    # schedules
+
+    def every(
+        self,
+        spec: str | float | timedelta | datetime | object,
+        task: object,
+        *,
+        name: str | None = None,
+        tz: str | tzinfo | None = None,
+        **options: Any,
+    ) -> str:
+        """Put the task whenever `spec` fires, from now on and in whichever process. Returns the name of the schedule.
+
+        `spec` is a cron text as APScheduler reads it ("*/5 * * * *"), a number of seconds or a timedelta, a datetime
+        (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
+        or of a datetime that has none; else it is UTC. `task` and `options` are those of `put`, of values that JSON can
+        hold. Without a `name` the schedule is named by its task.
+
+        Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
+        call changes nothing: another spec replaces that of the same name, another task only the task. This process
+        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff.
+        """
+        if self._clock is None:
+            self._database.begin_writing()
+            self._maintenance.maintain()
+        named = self._schedules.every(spec, task, name, tz, options)
+        self._store.after_commit(self._maintenance.scheduled)
+        return named
+
+    def unschedule(self, name: str) -> bool:
+        """Delete a schedule. Returns whether there was one. The tasks that it has put stay."""
+        return self._schedules.drop(name)
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC."""
+        return self._schedules.listed()
 
     # looking
 

@@ -23,7 +23,7 @@ SHOWN = 5  # tasks in the message of an assertion
 class Clock:
     """A clock that a test sets: `xq.upgrade(..., clock=Clock(1_700_000_000))`, in seconds since 1970.
 
-    The queue uses it for all times. No thread expires timers: `Page.xq.sweep()` moves the due tasks.
+    The queue uses it for all times. No thread expires timers or fires schedules: `Page.xq.sweep()` does.
     """
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:

@@ -58,7 +58,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         keys                 a list of keys, in JSON
         session, token       a fence: the session, which the token begins with; the whole token
         session_end          the end of the range of tokens that begin with `session`
-        tube                 the tube of a take, or of a counter
+        tube                 the tube of a take, of a counter, or of a pause
+        skip0, skip1 ...     the paused tubes that a take skips
         unique               a value of the role unique
         n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
@@ -73,6 +74,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
         name, value          a setting
+        whole                1 for a pause of the whole queue, 0 for that of a tube
+        name, spec, task, next_us   a schedule: when it fires, what it puts, and the time of its next firing
         savepoint            the number of a savepoint in which a change was noted
         sink, stream, batch  the checkpoint of a sink: the last batch of a stream
         unit, bucket         a span of time, and the second at which it begins

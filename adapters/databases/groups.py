@@ -133,9 +133,9 @@ class Groups(ABC):
         )
 
     def takeable(self, rows: Selector) -> str:
-        """Return the condition that a row of the table is ready, and of the selector's tube."""
+        """Return the condition that a row of the table is ready, and in a tube that the selector means."""
         of, table = self.of, f"{self.of.table}."
-        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
+        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else of.skipped(rows, table)
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history import HistoryTable
-from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
+from xq.adapters.databases.records import PAUSES, QUEUES, SCHEDULES, SESSIONS, SETTINGS
 from xq.adapters.databases.selectors import Selectors
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import READY, TAKEN
@@ -67,6 +67,11 @@ class Objects(Selectors, Counters, HistoryTable):
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
             "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
+            PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
+            "PRIMARY KEY (queue, tube, whole)",
+            # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
+            SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.long_text} NOT NULL, "
+            f"task {self.long_text} NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)",
         }
         return [
             Object(

@@ -1,4 +1,4 @@
-"""SQL of the tables that all queues of a database share: sessions, settings, and installed queues."""
+"""SQL of the tables that all queues of a database share: sessions, settings, pauses, schedules, and the queues."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from xq.sessions.session import UUID_LENGTH
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`
 QUEUES = "xq_queue"  # the installed queues and their configurations
+PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
+SCHEDULES = "xq_schedule"  # the schedules of all queues
 
 
 def goes_on(now: str) -> str:
@@ -38,6 +40,17 @@ class Records(Terms):
     def forget(self) -> str:
         return f"DELETE FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
+    @property
+    def forget_all(self) -> dict[str, str]:
+        """Returns SQL, by shared table, that deletes its rows of this queue."""
+        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES)}
+        return mine | {QUEUES: self.forget}
+
+    @property
+    def _mine(self) -> str:
+        return f"queue = {self.literal(self.source_name)}"
+
+    records = QUEUES
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
@@ -115,3 +128,67 @@ class Records(Terms):
     def sessions_listed(self) -> str:
         """Returns a query of all sessions: uuid, queue, seconds until it expires (NULL: never)."""
         return f"SELECT uuid, queue, ends - {self.now} FROM {SESSIONS}"
+
+    # pauses
+
+    pauses = f"SELECT queue, tube, whole FROM {PAUSES}"
+
+    @property
+    def pause(self) -> str:
+        """Returns SQL that pauses the queue (`:whole` is 1) or the tube `:tube`."""
+        values = f"({self.literal(self.source_name)}, :tube, :whole){self.on_conflict('queue, tube, whole')}"
+        return f"INSERT INTO {PAUSES} (queue, tube, whole) VALUES {values}"
+
+    @property
+    def resume(self) -> str:
+        return f"DELETE FROM {PAUSES} WHERE {self._mine} AND tube = :tube AND whole = :whole"
+
+    # schedules
+
+    @property
+    def time_us(self) -> str:
+        """Returns a query of `now`, in microseconds."""
+        return f"SELECT {self.now_us}"
+
+    @property
+    def schedules(self) -> str:
+        """Returns a query of the schedules of this queue that will fire: name, spec, task, time of the next firing."""
+        mine = f"{self._mine} AND next_us IS NOT NULL"
+        return f"SELECT name, spec, task, next_us FROM {SCHEDULES} WHERE {mine} ORDER BY name"
+
+    @property
+    def next_firings(self) -> str:
+        """Returns a query of all queues' schedules: queue, name, microseconds until the next firing."""
+        return f"SELECT queue, name, next_us - {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
+
+    @property
+    def add_schedule(self) -> str:
+        """Returns SQL that adds a schedule, unless there is one of this name. It locks that one."""
+        values = f"({self.literal(self.source_name)}, :name, :spec, :task, :next_us){self.on_conflict('queue, name')}"
+        return f"INSERT INTO {SCHEDULES} (queue, name, spec, task, next_us) VALUES {values}"
+
+    @property
+    def schedule(self) -> str:
+        """Returns a query of a schedule by its name: spec, task, time of the next firing. It locks it."""
+        return f"SELECT spec, task, next_us FROM {SCHEDULES} WHERE {self._mine} AND name = :name{self.lock}"
+
+    @property
+    def due_schedule(self) -> str:
+        """Returns a query of a due schedule by its name: spec, task, time of the firing, `now`. It locks it.
+
+        It does not wait: a schedule that another transaction has locked is changed or fired by that.
+        """
+        passing = f"{self.lock} SKIP LOCKED" if self.lock else ""
+        return (
+            f"SELECT spec, task, next_us, {self.now_us} FROM {SCHEDULES} "
+            f"WHERE {self._mine} AND name = :name AND next_us <= {self.now_us}{passing}"
+        )
+
+    @property
+    def set_schedule(self) -> str:
+        values = "spec = :spec, task = :task, next_us = :next_us"
+        return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name"
+
+    @property
+    def drop_schedule(self) -> str:
+        return f"DELETE FROM {SCHEDULES} WHERE {self._mine} AND name = :name"

@@ -112,9 +112,16 @@ class Selectors(Terms):
         if rows.way == "due":
             due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
-        tube = f" AND {self.in_tube}" if rows.tube else ""
+        tube = f" AND {self.in_tube}" if rows.tube else self.skipped(rows)
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+
+    def skipped(self, rows: Selector, of: str = "") -> str:
+        """Return a condition that excludes the tubes `:skip0`, `:skip1` ...; `of` as in `by_key`."""
+        if not rows.skips:
+            return ""
+        tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
+        return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names}))"
 
     def fell_due(self, role: str, of: str = "") -> str:
         return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"

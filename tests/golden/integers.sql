@@ -11,6 +11,12 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
+-- install: the table xq_pause
+CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole));
+
+-- install: the table xq_schedule
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+
 -- install: the table job_xq_count
 CREATE TABLE IF NOT EXISTS "job_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
 
@@ -271,7 +277,15 @@ DELETE FROM xq_savepoint
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'job';
 
--- uninstall: forget this queue
+-- uninstall: forget this queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'job';
+
+-- uninstall: forget this queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'job';
+
+-- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'job';
 
@@ -322,6 +336,54 @@ INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
     SET value = :value;
+
+-- pause
+INSERT INTO xq_pause (queue, tube, whole)
+    VALUES ('job', :tube, :whole)
+    ON CONFLICT (queue, tube, whole) DO NOTHING;
+
+-- resume
+DELETE FROM xq_pause
+    WHERE queue = 'job' AND tube = :tube AND whole = :whole;
+
+-- paused
+SELECT queue, tube, whole FROM xq_pause;
+
+-- every: the time
+SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
+
+-- every: a new schedule
+INSERT INTO xq_schedule (queue, name, spec, task, next_us)
+    VALUES ('job', :name, :spec, :task, :next_us)
+    ON CONFLICT (queue, name) DO NOTHING;
+
+-- every, unschedule: the schedule of this name
+SELECT spec, task, next_us FROM xq_schedule
+    WHERE queue = 'job' AND name = :name;
+
+-- every: another schedule; and the next firing of one that fires
+UPDATE xq_schedule
+    SET spec = :spec,
+        task = :task,
+        next_us = :next_us
+    WHERE queue = 'job' AND name = :name;
+
+-- unschedule
+DELETE FROM xq_schedule
+    WHERE queue = 'job' AND name = :name;
+
+-- schedules
+SELECT name, spec, task, next_us FROM xq_schedule
+    WHERE queue = 'job' AND next_us IS NOT NULL
+    ORDER BY name;
+
+-- when schedules fire
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+    WHERE next_us IS NOT NULL;
+
+-- a schedule that fires
+SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+    WHERE queue = 'job' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
 -- wait: begin
 INSERT INTO "job_xq_wait" (k0, waiter, session, since)

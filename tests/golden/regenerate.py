@@ -291,6 +291,8 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
         for tube in tubes:
             yield Selector("first", row.source, tube=tube)
             yield Selector("oldest", row.source, tube=tube)
+            if tube:
+                yield Selector("first", row.source, skips=2)
     if row.event != "take":
         for fence in _fences(queue, row):
             yield Selector("key", row.source, fence)
@@ -324,7 +326,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     for sql in filter(None, (of.savepoints, of.savepoint_noted, of.savepoint_kept)):
         yield Entry("on_change: whether a change was committed", sql)
     yield Entry("what is installed", of.installed)
-    yield Entry("uninstall: forget this queue", of.forget)
+    for table, sql in of.forget_all.items():
+        yield Entry(f"uninstall: forget this queue in {table}", sql)
     yield Entry("uninstall: the other queues", of.queues)
     yield Entry("sessions", of.sessions)
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
@@ -336,6 +339,17 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("session: end", of.deregister_session)
     yield Entry("sessions: who lives, where, and for how long", of.sessions_listed)
     yield Entry("configure", of.set_setting)
+    yield Entry("pause", of.pause)
+    yield Entry("resume", of.resume)
+    yield Entry("paused", of.pauses)
+    yield Entry("every: the time", of.time_us)
+    yield Entry("every: a new schedule", of.add_schedule)
+    yield Entry("every, unschedule: the schedule of this name", of.schedule)
+    yield Entry("every: another schedule; and the next firing of one that fires", of.set_schedule)
+    yield Entry("unschedule", of.drop_schedule)
+    yield Entry("schedules", of.schedules)
+    yield Entry("when schedules fire", of.next_firings)
+    yield Entry("a schedule that fires", of.due_schedule)
     yield Entry("wait: begin", of.begin_wait)
     yield Entry("wait: how tasks ended", of.ends)
     yield Entry("wait: end", of.end_wait)
@@ -374,7 +388,7 @@ def _chosen(rows: Selector) -> str:
         "all": "n, whosesoever",
         "each": "n, whosesoever, returned",
     }[rows.way]
-    return way + fence
+    return f"{way}{fence}{f', while {rows.skips} tubes are paused' * bool(rows.skips)}"
 
 
 # as text

@@ -68,7 +68,7 @@ def as_of_0_1(make):
 
 def test_install_moves_what_0_1_installed(make_shared):
     Task = as_of_0_1(make_shared)
-    with pytest.raises(xq.NotInstalled, match="layout 5, this is 7"):
+    with pytest.raises(xq.NotInstalled, match="layout 5, this is 8"):
         Task.put(task())
 
     def script():

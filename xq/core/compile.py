@@ -34,6 +34,7 @@ class Selector(NamedTuple):
     column: str = ""
     tube: bool = False  # whether only the rows of one tube are meant
     more: tuple[str, ...] = ()  # states; for the ways all and each
+    skips: int = 0  # the number of paused tubes whose rows are not meant; for the ways first and oldest
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,7 @@ class Tasks(Generic[T]):
         `task` is a mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and
         BadType.
         """
-        brought: dict[str, Any] = task if type(task) is dict else self._brought(task)
+        brought: dict[str, Any] = task if type(task) is dict else self.brought(task)
         names = tuple(brought)
         shape = self._shapes.get(names) or self._shape(names)
         if shape.fields is not None:
@@ -341,7 +341,8 @@ class Tasks(Generic[T]):
                 self.seconds(role, value)
         return self._key_part(field, value) if field.name in self._keys else self._converted(field, value)
 
-    def _brought(self, task: object) -> dict[str, Any]:
+    def brought(self, task: object) -> dict[str, Any]:
+        """Return the values that a new task brings, by name. Raises BadValue and BadType."""
         data = self.store.data(task)
         if data is not None:
             return {name: value for name, value in data.items() if name not in self._not_brought}

@@ -86,7 +86,7 @@ class Installation:
 
     def _check_states(self) -> None:
         """Raise ConfigurationError if tasks are in states that this definition does not have."""
-        if not self._shared_are_in(self.dialect.existing(self.store)):
+        if not self._records_are_in(self.dialect.existing(self.store)):
             return
         records = self.store.execute(self.dialect.installed)
         there = json.loads(records[0][1]).get("states", {}) if records else {}
@@ -166,7 +166,7 @@ class Installation:
 
     def on_record(self) -> bool | None:
         """Return whether the record equals this definition, in whatever layout; None if there is no record."""
-        if not self._shared_are_in(self.dialect.existing(self.store)):
+        if not self._records_are_in(self.dialect.existing(self.store)):
             return None
         records = self.store.execute(self.dialect.installed)
         return not self.differences(json.loads(records[0][1])) if records else None
@@ -184,21 +184,21 @@ class Installation:
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
         missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
-        if not self._shared_are_in(existing):
+        if not self._records_are_in(existing):
             return missing
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 records = self.store.execute(self.dialect.installed)
         except Exception as error:
-            if self.store.classify(error) in UNANSWERED or self._shared_are_in(self.dialect.existing(self.store)):
+            if self.store.classify(error) in UNANSWERED or self._records_are_in(self.dialect.existing(self.store)):
                 raise
             return self._missing_objects()  # another process has dropped them since
         return missing + self._differences(records)
 
-    def _shared_are_in(self, existing: Mapping[str, str]) -> bool:
-        """Return whether all tables that the queues of the database share exist."""
-        return all(table.name in existing for table in self.dialect.shared())
+    def _records_are_in(self, existing: Mapping[str, str]) -> bool:
+        """Return whether the table with the records of the installed queues exists."""
+        return self.dialect.records in existing
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:
@@ -334,12 +334,15 @@ class Installation:
                 self.store.execute(item.drop)
             for sql in self.dialect.stale(self.dialect.existing(self.store)):
                 self.store.execute(sql)
-            if self._shared_are_in(self.dialect.existing(self.store)):
-                for sql in (self.dialect.forget, self.dialect.exports.unnumbered):
-                    self.store.execute(sql)
+            existing = self.dialect.existing(self.store)
+            if self._records_are_in(existing):
+                self.store.execute(self.dialect.exports.unnumbered)
+                for table, sql in self.dialect.forget_all.items():
+                    if table in existing:  # an older version of xq had fewer
+                        self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
-                    for table in self.dialect.shared():
-                        self.store.execute(table.drop)
+                    for shared in self.dialect.shared():
+                        self.store.execute(shared.drop)
 
     def close_exports(self) -> None:
         """Drop the table of exports if this definition has none. Raises ConfigurationError while it holds tasks."""

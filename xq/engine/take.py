@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from xq.core.compile import Selector
+from xq.core.compile import Selector, Way
 from xq.core.errors import BadType, BadValue, Error, UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import Connection, ErrorKind, Row
 from xq.core.values import Seconds, Tasks
+from xq.engine.pauses import Pauses
 from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
 from xq.engine.unit import Step
@@ -44,7 +45,7 @@ UNPREPARED: Final = Prepared()
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, timers: Timers, in_doubt: InDoubtTakes) -> None:
+    def __init__(self, tasks: Tasks[T], steps: Steps, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses) -> None:
         self.database = steps.database
         self.store = steps.database.store
         self.tasks = tasks
@@ -52,6 +53,7 @@ class Takes(Generic[T]):
         self.steps = steps
         self.timers = timers
         self.in_doubt = in_doubt
+        self.pauses = pauses
         self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
         # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
         self.maintained: object = None
@@ -104,6 +106,16 @@ class Takes(Generic[T]):
             database.begin_writing()
             self.maintain()  # before the take: if this fails, no task is taken
             connection = self.store.ready()
+        skipped: tuple[str, ...] = ()
+        if takes:
+            if self.pauses.binding is not binding:
+                database.begin_writing()
+                self.pauses.read()
+                connection = self.store.ready()
+            if (paused := self.pauses.paused) is not None:
+                if paused.stops(tube):
+                    return []
+                skipped = paused.tubes if tube is None else ()
         session = binding.sessions.to_take() if takes else None
         try:
             if session is not None:
@@ -112,10 +124,14 @@ class Takes(Generic[T]):
             values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
             if seconds:
                 values |= database.values(seconds)
-            name = event, n == 1, tube is None, *seconds, None, *fields
+            name: tuple[object, ...] = event, n == 1, tube is None, *seconds, None, *fields
+            if skipped:
+                name = len(skipped), *name
+                values |= {f"skip{i}": each for i, each in enumerate(skipped)}
             step = binding.steps.get(name)
             if step is None:
-                which = Selector("first" if n == 1 else "oldest", transition.source, tube=tube is not None)
+                way: Way = "first" if n == 1 else "oldest"
+                which = Selector(way, transition.source, tube=tube is not None, skips=len(skipped))
                 step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
             if fields:
                 values.update(zip(step.statement.names, fields.values(), strict=True))

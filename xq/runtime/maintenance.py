@@ -18,6 +18,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled
 from xq.core.ports import Notifier, keep
+from xq.engine.pauses import read_all
 from xq.engine.unit import REVIEW
 from xq.sessions.session import Sessions
 
@@ -29,6 +30,7 @@ log = logging.getLogger("xq")
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
 LOOK, ALONE = 0.4, 0.8  # reap: while sessions of other processes are registered, and while none is
+PAUSES = 0.4  # read what is paused
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 WRITABLE = 0.8  # check whether the database is writable
@@ -88,17 +90,21 @@ class MaintenanceThread:
         # In this order: the first two may leave no queue for the others.
         self.review = Duty("review the installation", self._review)
         self.ask_to_write = Duty("ask whether the database may be written", self._ask_to_write)
+        self.read_pauses = Duty("read what is paused", self._read_pauses)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
         self.wake_waiters = Duty("wake waiters", self._wake_waiters)
         self.reap = Duty("reap orphaned tasks", self._reap)
+        self.fire = Duty("fire schedules", self._fire)
         self.expire = Duty("expire timers", self._expire)
         self.roll_up = Duty("roll up counters", self._roll_up)
         self.duties = [
             self.review,
             self.ask_to_write,
+            self.read_pauses,
             self.resolve,
             self.wake_waiters,
             self.reap,
+            self.fire,
             self.expire,
             self.roll_up,
         ]
@@ -279,6 +285,12 @@ class MaintenanceThread:
             self._disconnect()  # after a failover only a new connection may be writable
         return WRITABLE
 
+    def _read_pauses(self) -> float:
+        """Read what is paused of all queues, and wake the waiters of what was resumed."""
+        database = self._queues[0].database
+        read_all([queue.takes.pauses for queue in self._queues], lambda: database.execute(database.dialect.pauses))
+        return PAUSES
+
     def _resolve(self) -> float:
         for queue in self._queues:
             queue.takes.in_doubt.resolve()
@@ -301,6 +313,21 @@ class MaintenanceThread:
     def _reap(self) -> float:
         others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
         return LOOK if others else ALONE
+
+    def _fire(self) -> float:
+        """Put the tasks of the due schedules of each queue."""
+        queues = {queue.name: queue for queue in self._queues if queue.maintains}
+        if not queues:
+            return FALLBACK
+        database, seconds = self._queues[0].database, FALLBACK
+        for name, schedule, left in database.execute(database.dialect.next_firings):
+            if name not in queues:
+                continue
+            if left <= 0:
+                # At once again, since the next firing may be soon; later if the task could not be put.
+                left = 0 if queues[name].schedules.fire(schedule) else RETRY * 1_000_000
+            seconds = min(seconds, left / 1_000_000)
+        return seconds
 
     def _expire(self) -> float:
         """Move a batch of the due tasks of each queue."""

@@ -16,6 +16,7 @@ from xq.engine.finish import Finish
 from xq.engine.take import Takes
 from xq.engine.unit import Database
 from xq.runtime.maintenance import LOOK, RETRY, MaintenanceThread
+from xq.runtime.schedules import Schedules
 from xq.runtime.threads import queues, thread_of
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
@@ -28,8 +29,16 @@ RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 class QueueMaintenance:
     """The maintenance of one queue. For sessions, any queue of a database acts for all of its queues."""
 
-    def __init__(self, database: Database, takes: Takes[Any], finish: Finish[Any], waiting: Waiting[Any]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        takes: Takes[Any],
+        finish: Finish[Any],
+        waiting: Waiting[Any],
+        schedules: Schedules[Any],
+    ) -> None:
         self.database = database
+        self.schedules = schedules
         self.takes = takes
         self.finish = finish
         self.timers = takes.timers
@@ -70,6 +79,7 @@ class QueueMaintenance:
         """Reset in a forked child, which has neither the threads nor the connections of its parent."""
         self.maintained = None
         self.waiting.forget()
+        self.takes.pauses.forked()
         self.database.observers.forked()
         self.database.store.forked()
 
@@ -79,6 +89,7 @@ class QueueMaintenance:
         if self not in queues:
             return False
         if self.maintained is not opened:
+            self.takes.pauses.read()  # this process may have looked long ago
             self._thread = thread_of(self)
             self.maintained = opened
             self.database.observers.count()
@@ -100,6 +111,11 @@ class QueueMaintenance:
         """Wake the thread if this process has committed a transition into a state with a timer."""
         if target in self.machine.timers and self._thread is not None:
             self._thread.call_for(self._thread.expire)
+
+    def scheduled(self) -> None:
+        """Wake the thread to look at the schedules, since this process has committed one."""
+        if self._thread is not None:
+            self._thread.call_for(self._thread.fire)
 
     def listen(self) -> bool:
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""

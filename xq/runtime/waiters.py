@@ -177,6 +177,7 @@ class Waiting(Generic[T]):
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
         self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
+        takes.pauses.resumed = lambda: self.takers.wake_first()
         self.forget()
 
     def forget(self) -> None:

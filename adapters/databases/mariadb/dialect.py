@@ -59,7 +59,7 @@ class Mariadb(MariadbObjects):
     groups_kind = MariadbGroups
     exports_kind = MariadbExports
     scans_kind = MariadbScans
-    layout = "7"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "8"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

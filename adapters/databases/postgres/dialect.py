@@ -23,7 +23,7 @@ from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field
 class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "6"  # 5, of xq 0.1, counted the groups of updated rows one by one
+    layout = "7"  # 5, of xq 0.1, counted the groups of updated rows one by one
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"

@@ -31,7 +31,7 @@ SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 class Sqlite(SqliteObjects):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    layout = "7"  # 5, of xq 0.1, had triggers that read the event by char()
+    layout = "8"  # 5, of xq 0.1, had triggers that read the event by char()
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"

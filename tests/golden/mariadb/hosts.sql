@@ -11,6 +11,12 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 CO
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
 
+-- install: the table xq_pause
+CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+
+-- install: the table xq_schedule
+CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
 
@@ -492,7 +498,15 @@ DELETE FROM xq_savepoint
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'visit';
 
--- uninstall: forget this queue
+-- uninstall: forget this queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'visit';
+
+-- uninstall: forget this queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'visit';
+
+-- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'visit';
 
@@ -542,6 +556,54 @@ SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON DUPLICATE KEY UPDATE value = :value;
+
+-- pause
+INSERT INTO xq_pause (queue, tube, whole)
+    VALUES ('visit', :tube, :whole)
+    ON DUPLICATE KEY UPDATE queue = queue;
+
+-- resume
+DELETE FROM xq_pause
+    WHERE queue = 'visit' AND tube = :tube AND whole = :whole;
+
+-- paused
+SELECT queue, tube, whole FROM xq_pause;
+
+-- every: the time
+SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
+
+-- every: a new schedule
+INSERT INTO xq_schedule (queue, name, spec, task, next_us)
+    VALUES ('visit', :name, :spec, :task, :next_us)
+    ON DUPLICATE KEY UPDATE queue = queue;
+
+-- every, unschedule: the schedule of this name
+SELECT spec, task, next_us FROM xq_schedule
+    WHERE queue = 'visit' AND name = :name FOR UPDATE;
+
+-- every: another schedule; and the next firing of one that fires
+UPDATE xq_schedule
+    SET spec = :spec,
+        task = :task,
+        next_us = :next_us
+    WHERE queue = 'visit' AND name = :name;
+
+-- unschedule
+DELETE FROM xq_schedule
+    WHERE queue = 'visit' AND name = :name;
+
+-- schedules
+SELECT name, spec, task, next_us FROM xq_schedule
+    WHERE queue = 'visit' AND next_us IS NOT NULL
+    ORDER BY name;
+
+-- when schedules fire
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    WHERE next_us IS NOT NULL;
+
+-- a schedule that fires
+SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    WHERE queue = 'visit' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
 
 -- wait: begin
 INSERT INTO `visit_xq_wait` (k0, waiter, session, since)

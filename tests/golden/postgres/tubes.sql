@@ -11,6 +11,12 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
+-- install: the table xq_pause
+CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole));
+
+-- install: the table xq_schedule
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid TEXT NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
 
@@ -198,6 +204,15 @@ UPDATE "mail"
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) ORDER BY "priority" NULLS FIRST, "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- R take T: the oldest, while 2 tubes are paused
+UPDATE "mail"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttr", 60.0), CAST('Infinity' AS float8)) AS float8),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" WHERE "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) ORDER BY "priority" NULLS FIRST, "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- R take T with ttr: the oldest
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
@@ -232,6 +247,15 @@ UPDATE "mail"
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) ORDER BY "priority" NULLS FIRST, "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T with ttr: the oldest, while 2 tubes are paused
+UPDATE "mail"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'T' END,
+        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" WHERE "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) ORDER BY "priority" NULLS FIRST, "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: one, of this session
@@ -807,7 +831,15 @@ SELECT 1
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'mail';
 
--- uninstall: forget this queue
+-- uninstall: forget this queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'mail';
+
+-- uninstall: forget this queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'mail';
+
+-- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'mail';
 
@@ -859,6 +891,54 @@ INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
     SET value = :value;
+
+-- pause
+INSERT INTO xq_pause (queue, tube, whole)
+    VALUES ('mail', :tube, :whole)
+    ON CONFLICT (queue, tube, whole) DO NOTHING;
+
+-- resume
+DELETE FROM xq_pause
+    WHERE queue = 'mail' AND tube = :tube AND whole = :whole;
+
+-- paused
+SELECT queue, tube, whole FROM xq_pause;
+
+-- every: the time
+SELECT CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint);
+
+-- every: a new schedule
+INSERT INTO xq_schedule (queue, name, spec, task, next_us)
+    VALUES ('mail', :name, :spec, :task, :next_us)
+    ON CONFLICT (queue, name) DO NOTHING;
+
+-- every, unschedule: the schedule of this name
+SELECT spec, task, next_us FROM xq_schedule
+    WHERE queue = 'mail' AND name = :name FOR UPDATE;
+
+-- every: another schedule; and the next firing of one that fires
+UPDATE xq_schedule
+    SET spec = :spec,
+        task = :task,
+        next_us = :next_us
+    WHERE queue = 'mail' AND name = :name;
+
+-- unschedule
+DELETE FROM xq_schedule
+    WHERE queue = 'mail' AND name = :name;
+
+-- schedules
+SELECT name, spec, task, next_us FROM xq_schedule
+    WHERE queue = 'mail' AND next_us IS NOT NULL
+    ORDER BY name;
+
+-- when schedules fire
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+    WHERE next_us IS NOT NULL;
+
+-- a schedule that fires
+SELECT spec, task, next_us, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+    WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
 
 -- wait: begin
 INSERT INTO "mail_xq_wait" (k0, waiter, session, since)

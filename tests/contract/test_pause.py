@@ -1,0 +1,335 @@
+"""pause and resume: while a queue or a tube is paused no process takes from it, and all else goes on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import xq
+from tests.conftest import Maker
+from tests.factories import task, tasks
+from tests.steps import another_process, eventually, is_exact, processes, row, state
+from tests.support.life import watch
+
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
+WITH_TUBES = ("runat", "deadline", "priority", "tube")
+WITHIN = 1.0  # seconds until another process knows
+LONG = 60.0
+
+
+def names(taken):
+    return [each.name for each in taken]
+
+
+def in_a_thread(call):
+    """What a call returns, once it does: a list that is empty until then."""
+    found: list[Any] = []
+    threading.Thread(target=lambda: found.append(call()), daemon=True).start()
+    return found
+
+
+# the queue
+
+
+def test_nothing_is_taken_from_a_paused_queue_until_it_is_resumed(make):
+    Task = make(roles=WITH_TUBES)
+    Task.xq.put_many(tasks(3, tube="a"))
+    Task.xq.pause()
+    assert Task.take() is None
+    assert Task.xq.take_many(2) == []
+    assert Task.take(tube="a") is None
+    assert Task.take(0.1) is None
+    Task.xq.resume()
+    assert Task.take().id == 1
+    assert [each.id for each in Task.xq.take_many(5)] == [2, 3]
+
+
+def test_all_else_goes_on_while_a_queue_is_paused(make):
+    Task = make({"buried": True, "delayed": True})
+    for name in "abc":
+        Task.put({"name": name})
+    acked, released, buried = Task.xq.take_many(3)
+    Task.xq.pause()
+    acked.ack()
+    released.release()
+    buried.bury()
+    put = Task.put({"name": "d"}, delay=5)
+    Task.xq.clock.tick(5)
+    assert Task.xq.sweep() == 1
+    assert Task.dig(buried).name == "c"
+    assert [state(Task, each) for each in (released, buried, put)] == ["R", "R", "R"]
+    assert Task.kill(put).name == "d"
+    assert is_exact(Task)
+
+
+def test_buried_tasks_are_dug_while_a_queue_is_paused(make):
+    Task = make({"buried": True})
+    Task.xq.put_many(tasks(2))
+    for each in Task.xq.take_many(2):
+        each.bury()
+    Task.xq.pause()
+    assert [each.id for each in Task.xq.dig(n=None)] == [1, 2]
+
+
+def test_to_pause_or_to_resume_twice_changes_nothing(make):
+    Task = make()
+    Task.put(task())
+    Task.xq.resume()
+    assert Task.xq.paused() == []
+    Task.xq.pause()
+    Task.xq.pause()
+    assert Task.xq.paused() == [None]
+    Task.xq.resume()
+    assert Task.xq.paused() == []
+    assert Task.take().id == 1
+
+
+def test_a_pause_concerns_its_own_queue_only(make):
+    Task, Other = make(), make(model=make.model(table_name="other"))
+    for each in (Task, Other):
+        each.put(task())
+    Task.xq.pause()
+    assert (Task.take(), Other.take().id) == (None, 1)
+    assert (Task.xq.paused(), Other.xq.paused()) == ([None], [])
+
+
+# tubes
+
+
+def test_the_tasks_of_a_paused_tube_are_skipped(make):
+    Task = make(roles=WITH_TUBES)
+    for name, tube in [("a", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "z")]:
+        Task.put(task(name=name, tube=tube))
+    Task.xq.pause("x")
+    assert Task.take(tube="x") is None
+    assert Task.take(tube="y").name == "b"
+    assert names(Task.xq.take_many(5)) == ["c", "e"]
+    assert Task.take() is None
+    Task.xq.resume("x")
+    assert [Task.take().name, Task.take(tube="x").name] == ["a", "d"]
+
+
+def test_several_tubes_may_be_paused(make):
+    Task = make(roles=WITH_TUBES)
+    for tube in "zyx":
+        Task.put(task(name=tube, tube=tube))
+    for tube in "zx":
+        Task.xq.pause(tube)
+    assert Task.xq.paused() == ["x", "z"]
+    assert names(Task.xq.take_many(5)) == ["y"]
+    Task.xq.resume("x")
+    assert names(Task.xq.take_many(5)) == ["x"]
+
+
+def test_a_tube_stays_paused_when_the_queue_is_resumed(make):
+    Task = make(roles=WITH_TUBES)
+    Task.put(task(tube="x"))
+    Task.xq.pause()
+    Task.xq.pause("x")
+    assert Task.xq.paused() == [None, "x"]
+    Task.xq.resume()
+    assert Task.xq.paused() == ["x"]
+    assert Task.take() is None
+    Task.xq.resume("x")
+    assert Task.take().id == 1
+
+
+@pytest.mark.parametrize("tube", ["X", "x ", "", "it's", "%s:x?", "ü"])
+def test_a_tube_is_paused_by_its_exact_name(make, tube):
+    Task = make(roles=WITH_TUBES)
+    for each in ["x", tube]:
+        Task.put(task(name=each, tube=each))
+    Task.xq.pause(tube)
+    assert Task.xq.paused() == [tube]
+    assert names(Task.xq.take_many(5)) == ["x"]
+    Task.xq.resume(tube)
+    assert names(Task.xq.take_many(5)) == [tube]
+
+
+def test_the_tasks_of_a_paused_tube_are_skipped_in_a_queue_with_utubes(make):
+    Task = make({"utube": True}, roles=("tube", "utube", "priority"))
+    for name, tube, utube in [("a", "x", "1"), ("b", "y", "2"), ("c", "y", "2"), ("d", "x", None), ("e", None, None)]:
+        Task.put(task(name=name, tube=tube, utube=utube))
+    Task.xq.pause("x")
+    taken = Task.xq.take_many(9)
+    assert sorted(names(taken)) == ["b", "e"]
+    Task.xq.resume("x")
+    assert sorted(names(Task.xq.take_many(9))) == ["a", "d"]
+    for each in taken:
+        each.ack()
+    assert Task.take().name == "c"
+
+
+def test_a_tube_is_refused_as_take_refuses_it(make):
+    Task = make()
+    for call in (Task.xq.pause, Task.xq.resume):
+        with pytest.raises(xq.FeatureOff, match="needs the role 'tube'"):
+            call("a")
+    Tubes = make(roles=WITH_TUBES, model=make.model(table_name="tubes"))
+    for call in (Tubes.xq.pause, Tubes.xq.resume):
+        with pytest.raises(xq.BadType, match="a tube is named by text, not by 7"):
+            call(7)
+    with pytest.raises(xq.BadValue, match="a tube to pause has a name of at most 255 characters, not 256"):
+        Tubes.xq.pause("a" * 256)
+    assert Tubes.xq.paused() == []
+
+
+# transactions, and the installation
+
+
+def test_a_pause_counts_when_its_transaction_is_committed(make):
+    Task = make()
+    Task.xq.put_many(tasks(2))
+    with make.db.atomic() as transaction:
+        Task.xq.pause()
+        transaction.rollback()
+    assert Task.xq.paused() == []
+    assert Task.take().id == 1
+    with make.db.atomic():
+        Task.xq.pause()
+    assert Task.take() is None
+    with make.db.atomic():
+        with make.db.atomic() as savepoint:
+            Task.xq.resume()
+            savepoint.rollback()
+    assert Task.take() is None
+    with make.db.atomic():
+        Task.xq.resume()
+    assert Task.take().id == 2
+
+
+def test_a_pause_survives_reconfigure_and_not_uninstall(make):
+    Task = make()
+    Task.put(task())
+    Task.xq.pause()
+    Task.xq.reconfigure({"buried": True})
+    assert Task.take() is None
+    Task.xq.uninstall()
+    Task.xq.install()
+    assert Task.xq.paused() == []
+    assert Task.take().id == 1
+
+
+def test_a_take_of_a_queue_that_is_not_paused_reads_no_pause(sqlite_db):
+    Task = Maker(sqlite_db, None)()
+    Task.xq.put_many(tasks(3))
+    Task.take()
+    seen: list[str] = []
+    sqlite_db.connection().set_trace_callback(seen.append)
+    Task.take()
+    sqlite_db.connection().set_trace_callback(None)
+    assert seen != []
+    assert not [sql for sql in seen if "xq_pause" in sql]
+
+
+# waiting, and other processes
+
+
+def test_a_waiting_take_goes_on_waiting_until_the_queue_is_resumed(make_shared):
+    Task = make_shared(roles=WITH_TUBES)
+    Task.xq.pause()
+    found = in_a_thread(lambda: Task.take(LONG))
+    eventually(lambda: len(Task.xq.waiting()) == 1)
+    Task.put(task())
+    eventually(lambda: state(Task, 1) == "R")
+    assert Task.take() is None
+    assert found == []
+    Task.xq.resume()
+    eventually(lambda: found != [], WITHIN)
+    assert found[0].id == 1
+
+
+def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_shared):
+    Task = make_shared(roles=WITH_TUBES)
+    Task.xq.pause("x")
+    found = in_a_thread(lambda: Task.take(LONG))
+    eventually(lambda: len(Task.xq.waiting()) == 1)
+    Task.put(task(tube="x"))
+    Task.xq.resume("x")
+    eventually(lambda: found != [], WITHIN)
+
+
+def test_other_processes_see_a_pause_and_its_end_within_a_second(make_shared):
+    Task = make_shared()
+    n = 3
+
+    def taker():
+        watch(Task)
+        what = yield
+        while True:
+            if what == "wait":
+                what = yield Task.take(LONG).id
+            else:
+                found = Task.take()
+                what = yield found and found.id
+
+    with processes(make_shared.db, *[taker] * n) as others:
+        for other in others:
+            next(other)
+        Task.xq.pause()
+        # No task is there yet, so that none is taken before the pause is seen.
+        eventually(lambda: [other.send("take") for other in others] == [None] * n)
+        wait_for_the_duty()
+        Task.xq.put_many(tasks(2 * n))
+        assert [other.send("take") for other in others] == [None] * n
+        for other in others:
+            other.post("wait")
+        Task.xq.resume()
+        assert sorted(other.hear() for other in others) == [1, 2, 3]
+        Task.xq.pause()
+        wait_for_the_duty()
+        assert [other.send("take") for other in others] == [None] * n
+
+
+def wait_for_the_duty():
+    """Let the second pass within which other processes know: nothing tells when they do."""
+    threading.Event().wait(WITHIN)
+
+
+def test_a_process_that_begins_to_take_knows_what_is_paused(make_shared):
+    Task = make_shared()
+    Task.put(task())
+
+    def taker():
+        yield Task.xq.count()  # it has looked before, and has no maintenance thread
+        found = Task.take()
+        yield found and found.id
+
+    with another_process(make_shared.db, taker) as other:
+        assert next(other) == 1
+        Task.xq.pause()
+        assert next(other) is None
+    assert row(Task, 1).status == "R"
+
+
+def test_a_process_that_only_pauses_pauses_the_others(make_shared):
+    Task = make_shared()
+    Task.put(task())
+
+    def operator():
+        Task.xq.pause()
+        yield
+        Task.xq.resume()
+        yield
+
+    with another_process(make_shared.db, operator) as other:
+        next(other)
+        assert Task.take() is None
+        next(other)
+        eventually(lambda: Task.take() is not None, WITHIN)
+
+
+def test_a_worker_takes_nothing_from_a_paused_queue(make_shared):
+    Task = make_shared()
+    Task.xq.put_many(tasks(2))
+    done: list[int] = []
+    Task.xq.worker(lambda each: done.append(each.id))
+    Task.xq.pause()
+    Task.xq.run(until_empty=True)
+    assert done == []
+    Task.xq.resume()
+    Task.xq.run(until_empty=True)
+    assert done == [1, 2]

@@ -1,0 +1,109 @@
+"""Pauses: a queue, or a tube of it, from which no process takes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from xq.core.errors import BadValue
+from xq.engine.unit import Binding, Database
+
+LONGEST: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
+
+
+class Paused(NamedTuple):
+    """What is paused of one queue."""
+
+    queue: bool  # the whole queue
+    tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
+
+    def stops(self, tube: str | None) -> bool:
+        """Return whether a take from this tube (None: from any) finds nothing."""
+        return self.queue or tube in self.tubes
+
+
+class Pauses:
+    """The pauses of one queue. A take reads them in memory, so it costs no statement.
+
+    They are read from the database when a process begins to take, after its own calls, and by its maintenance thread.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.paused: Paused | None = None  # as last read; None if nothing is paused
+        self.binding: Binding | None = None  # the one for which it was read
+        self.resumed: Callable[[], None] = lambda: None  # wakes the waiters
+        self._begun = itertools.count(1)
+        self._last = 0  # the number of the read that began last, of those that have ended
+        self._lock = threading.Lock()
+
+    def pause(self, tube: str | None) -> None:
+        """Pause the queue, or a tube. Does nothing if it is paused."""
+        if tube is not None and len(tube) > LONGEST:
+            raise BadValue(f"a tube to pause has a name of at most {LONGEST} characters, not {len(tube)}")
+        self._write(self.database.dialect.pause, tube)
+
+    def resume(self, tube: str | None) -> None:
+        """Resume the queue, or a tube. Does nothing if it is not paused."""
+        self._write(self.database.dialect.resume, tube)
+
+    def _write(self, sql: str, tube: str | None) -> None:
+        self.database.begin_writing()
+        self.database.execute(sql, {"whole": int(tube is None), "tube": tube or ""})
+        self.database.store.after_commit(self._read_after_commit)
+
+    def _read_after_commit(self) -> None:
+        # Read, not known: the transaction may have been rolled back to a savepoint.
+        try:
+            self.read()
+        except Exception:  # the pause is committed
+            self.binding = None  # the next take reads it
+
+    def listed(self) -> list[str | None]:
+        """Return the paused tubes, as the database has them; None for the whole queue comes first."""
+        mine = [(tube, whole) for queue, tube, whole in self._rows() if queue == self.database.dialect.source_name]
+        found = sorted(tube for tube, whole in mine if not whole)
+        return [*([None] if any(whole for _, whole in mine) else []), *found]
+
+    def _rows(self) -> list[Any]:
+        return self.database.execute(self.database.dialect.pauses)
+
+    def read(self) -> None:
+        """Read what is paused."""
+        with self.database.store.bookkeeping():
+            read_all([self], self._rows)
+
+    def begin(self) -> int:
+        """Return the number of a read that begins now."""
+        return next(self._begun)
+
+    def end(self, began: int, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> None:
+        """Use the result of a read, unless one that began after it has ended before: that one is newer."""
+        binding = self.database.open()
+        found = list(queues.get(binding.dialect.source_name, ()))
+        has_tubes = "tube" in binding.dialect.roles  # else they were paused under another definition
+        tubes = tuple(sorted(tube for tube, whole in found if not whole)) if has_tubes else ()
+        paused = Paused(any(whole for _, whole in found), tubes)
+        with self._lock:
+            if began < self._last:
+                return
+            before, self._last = self.paused, began
+            self.binding, self.paused = binding, paused if any(paused) else None
+        if before is not None and before != self.paused:
+            self.resumed()
+
+    def forked(self) -> None:
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
+        self._lock = threading.Lock()
+
+
+def read_all(pauses: Iterable[Pauses], rows: Callable[[], list[Any]]) -> None:
+    """Read what is paused of several queues of one database, by one query."""
+    begun = [(each, each.begin()) for each in pauses]
+    queues: dict[str, list[tuple[str, bool]]] = {}
+    for queue, tube, whole in rows():
+        queues.setdefault(queue, []).append((tube, bool(whole)))
+    for each, began in begun:
+        each.end(began, queues)

@@ -1,0 +1,353 @@
+"""Schedules: tasks that are put again and again, or once, when a trigger of APScheduler fires.
+
+The database has the schedules of all queues. Each process with a maintenance thread looks for those that are due. It
+locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
+many processes look. The next firing comes after now: firings that were missed are put as one task.
+
+Only this module imports APScheduler's triggers, when a schedule is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
+
+from xq.core.errors import BadType, BadValue, NotInstalled, shown
+from xq.core.ports import PASSING
+from xq.core.values import EPOCH, Tasks
+from xq.engine.insert import Inserts
+from xq.engine.pauses import LONGEST
+from xq.engine.unit import Database
+
+T = TypeVar("T")
+
+MICROSECOND: Final = timedelta(microseconds=1)
+DAY: Final = timedelta(days=1)
+SPECS: Final = (
+    "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
+    "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
+)
+
+
+class Schedule(NamedTuple):
+    """A schedule of a queue."""
+
+    name: str
+    spec: Any  # as `every` takes it: a cron text, a number of seconds, a datetime, or a trigger
+    task: dict[str, Any]
+    options: dict[str, Any]  # of the put
+    next: datetime  # the next firing, in UTC
+    tz: str  # the time zone of the spec
+
+
+class Schedules(Generic[T]):
+    """The schedules of one queue."""
+
+    def __init__(self, database: Database, tasks: Tasks[T], inserts: Inserts[T]) -> None:
+        self.database = database
+        self.store = database.store
+        self.tasks = tasks
+        self.inserts = inserts
+        self.log = logging.getLogger(f"xq.{database.store.name}")
+        self._failed: set[str] = set()  # the names of schedules whose failure was logged
+
+    def every(
+        self, spec: object, task: object, name: str | None, tz: str | tzinfo | None, options: Mapping[str, Any]
+    ) -> str:
+        """Store a schedule, and return its name. Raises BadType, BadValue, FeatureOff."""
+        described = _described(spec, tz)
+        put = self._as_json(task, options)
+        if name is None:
+            name = _named_by(json.loads(put))
+        if not isinstance(name, str):
+            raise BadType(f"a schedule is named by text, not by {shown(name)}")
+        if not 0 < len(name) <= LONGEST:
+            raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
+        text = json.dumps(described, sort_keys=True)
+        given = {"name": name, "spec": text, "task": put}
+
+        def store() -> None:
+            dialect = self.database.dialect
+            self.database.begin_writing()
+            ((now,),) = self.database.execute(dialect.time_us)
+            first = _first(described, now)
+            self.database.execute(dialect.add_schedule, {**given, "next_us": first})
+            ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
+            if was != text:
+                next_us = first
+            if (was, had) != (text, put):
+                self.database.execute(dialect.set_schedule, {**given, "next_us": next_us})
+
+        self.database.unit(store, transaction=True)
+        return name
+
+    def _as_json(self, task: object, options: Mapping[str, Any]) -> str:
+        """Return a task and the options of its put as JSON. Raises as `put` does, and if JSON cannot hold a value."""
+        rest = dict(options)
+        self.tasks.words("put", rest)
+        self.tasks.options("put", rest)
+        self.tasks.new(task)
+        brought = {
+            name: value for name, value in self.tasks.brought(task).items() if not self._is_missing_key(name, value)
+        }
+        for what, values in (("field", brought), ("option", options)):
+            for name, value in values.items():
+                if not _fits_json(value):
+                    raise BadType(
+                        f"the {what} {name!r} of a scheduled task is stored as JSON, which cannot hold {shown(value)}: "
+                        "give text, a number, or lists and mappings of these; a field with a default may be left out"
+                    )
+        return json.dumps({"task": brought, "options": dict(options)}, sort_keys=True)
+
+    def _is_missing_key(self, name: str, value: object) -> bool:
+        return value is None and self.tasks.known(name) in self.tasks.table.key
+
+    def drop(self, name: str) -> bool:
+        """Delete a schedule. Return whether there was one that would have fired again."""
+        if not isinstance(name, str):
+            raise BadType(f"a schedule is named by text, not by {shown(name)}")
+
+        def drop() -> bool:
+            dialect = self.database.dialect
+            self.database.begin_writing()
+            found = self.database.execute(dialect.schedule, {"name": name})
+            self.database.execute(dialect.drop_schedule, {"name": name})
+            return bool(found) and found[0][2] is not None
+
+        return self.database.unit(drop, transaction=True)
+
+    def listed(self) -> list[Schedule]:
+        """Return the schedules that will fire, by name."""
+        found = []
+        for name, text, put, next_us in self.database.execute(self.database.dialect.schedules):
+            described, what = json.loads(text), json.loads(put)
+            spec = _spec_of(described)
+            found.append(Schedule(name, spec, what["task"], what["options"], _at(next_us), described["tz"]))
+        return found
+
+    def fire_due(self) -> int:
+        """Fire the schedules that are due. Return the number of tasks that were put."""
+        dialect = self.database.dialect
+        rows = self.database.execute(dialect.next_firings)
+        due = [name for queue, name, left in rows if queue == dialect.source_name and left <= 0]
+        return sum(self.fire(name) for name in due)
+
+    def fire(self, name: str) -> bool:
+        """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
+
+        A task that the queue or the database rejects is logged, so that it stops no other schedule.
+        """
+
+        def put() -> bool:
+            dialect = self.database.dialect
+            self.database.begin_writing()
+            found = self.database.execute(dialect.due_schedule, {"name": name})
+            for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
+                given = {"name": name, "spec": spec, "task": task, "next_us": _following(json.loads(spec), seen, now)}
+                self.database.execute(dialect.set_schedule, given)
+                what = json.loads(task)
+                self.inserts.put([what["task"]], what["options"])
+            return bool(found)
+
+        try:
+            fired = self.database.unit(put, transaction=True)
+        except Exception as error:
+            if self.store.classify(error) in PASSING or isinstance(
+                error, NotInstalled
+            ):  # not the fault of this schedule
+                raise
+            level = logging.DEBUG if name in self._failed else logging.WARNING  # each look retries it
+            self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, error)
+            self._failed.add(name)
+            return False
+        self._failed.discard(name)
+        return fired
+
+
+def _named_by(put: Mapping[str, Any]) -> str:
+    """Return the name of a schedule that the application has not named: its task, and the options if there are any."""
+    name = json.dumps(put if put["options"] else put["task"], sort_keys=True)
+    return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
+
+
+def _fits_json(value: object) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+# moments
+
+
+def _at(us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=int(us))
+
+
+def _us(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _aware(text: str | None, zone: tzinfo) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(zone)
+
+
+def _zone_name(tz: object) -> str:
+    """Return the name of a time zone, which another process can look up. Raises BadType and BadValue."""
+    name = tz if isinstance(tz, str) else "UTC" if tz is UTC else getattr(tz, "key", None) or getattr(tz, "zone", None)
+    if not isinstance(name, str) or not isinstance(tz, (str, tzinfo)):
+        raise BadType(f"a time zone has a name, as 'Europe/Berlin' or ZoneInfo('Europe/Berlin'), not {shown(tz)}")
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise BadValue(f"there is no time zone {shown(name)}: name one as 'Europe/Berlin'") from error
+    return name
+
+
+# Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and those of triggers
+# also with their start, end and jitter.
+
+
+def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
+    """Return a spec as JSON. Raises BadType and BadValue."""
+    from apscheduler.triggers.base import BaseTrigger
+
+    if isinstance(spec, BaseTrigger):
+        if tz is not None:
+            raise BadValue("a trigger has a time zone of its own: leave tz= out")
+        return _of_trigger(spec)
+    zone = "UTC" if tz is None else _zone_name(tz)
+    if isinstance(spec, str):
+        return {"cron": spec, "tz": zone}
+    if isinstance(spec, datetime):
+        at = spec if spec.tzinfo else spec.replace(tzinfo=ZoneInfo(zone))
+        return {"at": at.astimezone(UTC).isoformat(), "tz": zone}
+    seconds = spec.total_seconds() if isinstance(spec, timedelta) else spec
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise BadType(f"{SPECS}, not by {shown(spec)}")
+    if not 0.000_001 <= seconds < 1e10:
+        raise BadValue(f"a schedule fires every so many seconds, at least a microsecond, not {shown(spec)}")
+    return {"seconds": float(seconds), "tz": zone}
+
+
+def _of_trigger(trigger: Any) -> dict[str, Any]:
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.date import DateTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    if type(trigger) is DateTrigger:
+        return {"at": trigger.run_date.astimezone(UTC).isoformat(), "tz": _zone_name(trigger.run_date.tzinfo)}
+    if type(trigger) not in (CronTrigger, IntervalTrigger):
+        raise BadType(f"{SPECS}; a {type(trigger).__name__} cannot be stored")
+    what: dict[str, Any] = (
+        {"fields": {field.name: str(field) for field in trigger.fields}}
+        if type(trigger) is CronTrigger
+        else {"seconds": trigger.interval_length}
+    )
+    start, end = _text(trigger.start_date), _text(trigger.end_date)
+    return {**what, "start": start, "end": end, "jitter": trigger.jitter, "tz": _zone_name(trigger.timezone)}
+
+
+def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any:
+    """Return the trigger of a spec. An interval without a start of its own begins at `start`."""
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.date import DateTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    zone = ZoneInfo(described["tz"])
+    if "at" in described:
+        return DateTrigger(_aware(described["at"], zone))
+    if "cron" in described:
+        return CronTrigger.from_crontab(described["cron"], zone)
+    start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
+    more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
+    if "fields" in described:
+        return CronTrigger(**described["fields"], **more)
+    return IntervalTrigger(seconds=described["seconds"], **more)
+
+
+def _spec_of(described: Mapping[str, Any]) -> Any:
+    """Return a spec as the application gave it; of a DateTrigger its datetime."""
+    if "cron" in described:
+        return described["cron"]
+    if "at" in described:
+        return _aware(described["at"], ZoneInfo(described["tz"]))
+    return described["seconds"] if "start" not in described else _trigger(described)
+
+
+def _first(described: Mapping[str, Any], now: int) -> int:
+    """Return the time of the first firing of a new schedule, in microseconds. Raises BadValue if it never fires."""
+    try:
+        found = _next(described, now, now)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadValue(f"{shown(described.get('cron', described))} is no schedule: {error}") from error
+    if found is None:
+        raise BadValue(f"{shown(described.get('cron', described))} never fires")
+    return found
+
+
+def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
+    """Return the time of the first firing after `now` and after `seen`, which fires now; None if there is none."""
+    return None if "at" in described else _next(described, seen, max(now, seen))
+
+
+def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
+    """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
+    trigger, begin = _trigger(described, _at(start)), _at(after) + MICROSECOND
+    # From now on, not from the firing before: a trigger would return each firing that was missed.
+    found = _fires(trigger, begin)
+    if found is not None and ("cron" in described or "fields" in described):
+        found = min([found, *_around_changes(described, trigger, begin, found)])
+    return None if found is None else _us(found)
+
+
+def _fires(trigger: Any, start: datetime) -> datetime | None:
+    """Return the first firing of a trigger at or after a time, in UTC: in one other zone times compare by the clock."""
+    found = trigger.get_next_fire_time(None, start)
+    return None if found is None else found.astimezone(UTC)
+
+
+def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield firings of a CronTrigger at and after the changes of clocks between two times.
+
+    A CronTrigger that counts beyond the start of summer time loses an hour, and may miss the midnight after it. Of the
+    times that the clocks skip it makes some up and not others: here each is made up when the clocks are changed.
+    """
+    plain = _trigger({key: described[key] for key in ("cron", "fields") if key in described} | {"tz": "UTC"})
+    for at, before, after in _changes(ZoneInfo(described["tz"]), start, end):
+        found = _fires(trigger, at)
+        if found is not None:
+            yield found
+        skipped = _fires(plain, at + before)  # by the wall clock, as if that were UTC
+        begun = trigger.start_date is None or trigger.start_date <= at
+        if begun and skipped is not None and skipped < at + after:
+            yield at
+
+
+def _changes(zone: tzinfo, start: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta, timedelta]]:
+    """Yield the times when the clocks of a zone are changed, with their offsets before and after.
+
+    They are between `start` and `end`, and less than five years after `start`.
+    """
+
+    def offset(at: datetime) -> timedelta:
+        return at.astimezone(zone).utcoffset() or timedelta()
+
+    end = min(end, start + 5 * 365 * DAY)
+    while start < end:
+        before, after = start, min(start + DAY, end)
+        if offset(before) != offset(after):
+            while after - before > MICROSECOND:
+                middle = before + (after - before) // 2
+                before, after = (middle, after) if offset(middle) == offset(before) else (before, middle)
+            yield after, offset(before), offset(after)
+        start = min(start + DAY, end)
