@@ -72,8 +72,8 @@ class Schedules(Generic[T]):
         given = {"name": name, "spec": text, "task": put}
 
         def store() -> None:
-            dialect = self.database.dialect
             self.database.begin_writing()
+            dialect = self.database.dialect
             ((now,),) = self.database.execute(dialect.time_us)
             first = _first(described, now)
             self.database.execute(dialect.add_schedule, {**given, "next_us": first})
@@ -113,8 +113,8 @@ class Schedules(Generic[T]):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
 
         def drop() -> bool:
-            dialect = self.database.dialect
             self.database.begin_writing()
+            dialect = self.database.dialect
             found = self.database.execute(dialect.schedule, {"name": name})
             self.database.execute(dialect.drop_schedule, {"name": name})
             return bool(found) and found[0][2] is not None
@@ -132,6 +132,7 @@ class Schedules(Generic[T]):
 
     def fire_due(self) -> int:
         """Fire the schedules that are due. Return the number of tasks that were put."""
+        self.database.begin_writing()
         dialect = self.database.dialect
         rows = self.database.execute(dialect.next_firings)
         due = [name for queue, name, left in rows if queue == dialect.source_name and left <= 0]
@@ -144,8 +145,8 @@ class Schedules(Generic[T]):
         """
 
         def put() -> bool:
-            dialect = self.database.dialect
             self.database.begin_writing()
+            dialect = self.database.dialect
             found = self.database.execute(dialect.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
                 given = {"name": name, "spec": spec, "task": task, "next_us": _following(json.loads(spec), seen, now)}
