@@ -6,6 +6,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -339,6 +340,19 @@ def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_shared,
     )
     assert len(set(done.read_text().splitlines())) == 2
     assert transitions(Task)["T-X"] == 1
+
+
+def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_shared, caplog):
+    Task = with_errors(make_shared)
+
+    @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
+    def work(found: Any) -> None:
+        re.match("(a+)+$", "a" * 100 + "b")  # takes for ever, and keeps the lock of the interpreter
+
+    put = Task.put(task())
+    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "B")  # once its session is reaped
+    assert Task.xq.peek(put).error == "it was taken 1 times and never finished"
+    assert "it is killed" in caplog.text
 
 
 def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
