@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import peewee as pw
 import pytest
 
 import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import another_process, eventually, is_exact, processes, row, state
+from tests.steps import another_process, eventually, in_threads, is_exact, processes, row, state
 from tests.support.life import watch
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -185,6 +186,7 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
     Task.xq.put_many(tasks(2))
     with make.db.atomic() as transaction:
         Task.xq.pause()
+        assert Task.take() is None
         transaction.rollback()
     assert Task.xq.paused() == []
     assert Task.take().id == 1
@@ -195,10 +197,25 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
         with make.db.atomic() as savepoint:
             Task.xq.resume()
             savepoint.rollback()
+        assert Task.take() is None
     assert Task.take() is None
     with make.db.atomic():
         Task.xq.resume()
-    assert Task.take().id == 2
+        assert Task.take().id == 2
+    assert Task.xq.paused() == []
+
+
+def test_other_threads_see_a_pause_when_its_transaction_is_committed(make_shared):
+    Task = make_shared()
+    Task.xq.put_many(tasks(2))
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        with make_shared.db.atomic():
+            Task.xq.pause()
+    else:
+        with make_shared.db.atomic():
+            Task.xq.pause()
+            assert in_threads(make_shared.db, lambda: Task.take().id) == [1]
+    assert in_threads(make_shared.db, Task.take) == [None]
 
 
 def test_a_pause_survives_reconfigure_and_not_uninstall(make):

@@ -63,6 +63,29 @@ def rolled_back(using: str = "default") -> Iterator[None]:
         transaction.set_rollback(True, using=using)
 
 
+# pauses and schedules
+
+
+def test_a_queue_is_paused_also_within_the_transaction_that_pauses_it(make):
+    Task = make(FEATURES)
+    Task.put({"name": "a"})
+    with rolled_back():
+        Task.xq.pause()
+        assert Task.take() is None
+    with transaction.atomic():
+        Task.xq.pause()
+    assert (Task.xq.paused(), Task.take()) == ([None], None)
+    Task.xq.resume()
+    assert Task.take().name == "a"
+
+
+def test_a_schedule_puts_its_task(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.every(dt.datetime(2020, 1, 1), {"name": "late"}, name="a")
+    assert Task.take(STUCK).name == "late"
+    assert Task.xq.schedules() == []
+
+
 # transactions
 
 

@@ -34,6 +34,7 @@ class Pauses:
         self.database = database
         self.paused: Paused | None = None  # as last read; None if nothing is paused
         self.binding: Binding | None = None  # the one for which it was read
+        self.uncommitted: set[int] = set()  # the threads whose open transactions have paused or resumed
         self.resumed: Callable[[], None] = lambda: None  # wakes the waiters
         self._begun = itertools.count(1)
         self._last = 0  # the number of the read that began last, of those that have ended
@@ -52,11 +53,13 @@ class Pauses:
     def _write(self, sql: str, tube: str | None) -> None:
         self.database.begin_writing()
         self.database.execute(sql, {"whole": int(tube is None), "tube": tube or ""})
+        if self.database.store.in_transaction():
+            self.uncommitted.add(threading.get_ident())
         self.database.store.after_commit(self._read_after_commit)
 
     def _read_after_commit(self) -> None:
-        # Read, not known: the transaction may have been rolled back to a savepoint.
-        try:
+        self.uncommitted.discard(threading.get_ident())
+        try:  # to read: the transaction may have been rolled back to a savepoint
             self.read()
         except Exception:  # the pause is committed
             self.binding = None  # the next take reads it
@@ -68,12 +71,22 @@ class Pauses:
         return [*([None] if any(whole for _, whole in mine) else []), *found]
 
     def _rows(self) -> list[Any]:
-        return self.database.execute(self.database.dialect.pauses)
+        with self.database.store.bookkeeping():
+            return self.database.execute(self.database.dialect.pauses)
+
+    def look(self) -> Paused | None:
+        """Return what is paused for a take of this thread: its open transaction may have paused or resumed."""
+        if threading.get_ident() in self.uncommitted:
+            if self.database.store.in_transaction():
+                return self._found(self.database.open(), _by_queue(self._rows()))
+            self.uncommitted.discard(threading.get_ident())  # it was rolled back
+        if self.binding is not self.database.open():
+            self.read()
+        return self.paused
 
     def read(self) -> None:
         """Read what is paused."""
-        with self.database.store.bookkeeping():
-            read_all([self], self._rows)
+        read_all([self], self._rows)
 
     def begin(self) -> int:
         """Return the number of a read that begins now."""
@@ -82,28 +95,39 @@ class Pauses:
     def end(self, began: int, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> None:
         """Use the result of a read, unless one that began after it has ended before: that one is newer."""
         binding = self.database.open()
-        found = list(queues.get(binding.dialect.source_name, ()))
-        has_tubes = "tube" in binding.dialect.roles  # else they were paused under another definition
-        tubes = tuple(sorted(tube for tube, whole in found if not whole)) if has_tubes else ()
-        paused = Paused(any(whole for _, whole in found), tubes)
+        paused = self._found(binding, queues)
         with self._lock:
             if began < self._last:
                 return
             before, self._last = self.paused, began
-            self.binding, self.paused = binding, paused if any(paused) else None
+            self.binding, self.paused = binding, paused
         if before is not None and before != self.paused:
             self.resumed()
+
+    @staticmethod
+    def _found(binding: Binding, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> Paused | None:
+        found = list(queues.get(binding.dialect.source_name, ()))
+        has_tubes = "tube" in binding.dialect.roles  # else they were paused under another definition
+        tubes = tuple(sorted(tube for tube, whole in found if not whole)) if has_tubes else ()
+        paused = Paused(any(whole for _, whole in found), tubes)
+        return paused if any(paused) else None
 
     def forked(self) -> None:
         """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = threading.Lock()
+        self.uncommitted.clear()
 
 
 def read_all(pauses: Iterable[Pauses], rows: Callable[[], list[Any]]) -> None:
     """Read what is paused of several queues of one database, by one query."""
     begun = [(each, each.begin()) for each in pauses]
-    queues: dict[str, list[tuple[str, bool]]] = {}
-    for queue, tube, whole in rows():
-        queues.setdefault(queue, []).append((tube, bool(whole)))
+    queues = _by_queue(rows())
     for each, began in begun:
         each.end(began, queues)
+
+
+def _by_queue(rows: Iterable[Any]) -> dict[str, list[tuple[str, bool]]]:
+    queues: dict[str, list[tuple[str, bool]]] = {}
+    for queue, tube, whole in rows:
+        queues.setdefault(queue, []).append((tube, bool(whole)))
+    return queues

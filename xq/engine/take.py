@@ -108,11 +108,12 @@ class Takes(Generic[T]):
             connection = self.store.ready()
         skipped: tuple[str, ...] = ()
         if takes:
-            if self.pauses.binding is not binding:
+            paused = self.pauses.paused
+            if self.pauses.binding is not binding or self.pauses.uncommitted:
                 database.begin_writing()
-                self.pauses.read()
+                paused = self.pauses.look()
                 connection = self.store.ready()
-            if (paused := self.pauses.paused) is not None:
+            if paused is not None:
                 if paused.stops(tube):
                     return []
                 skipped = paused.tubes if tube is None else ()
