@@ -35,6 +35,7 @@ from xq.core.machine import Choice, Column, Detour, Feature, Machine, Timer, Tra
 from xq.engine.stats import Stats
 from xq.queue import Queue
 from xq.runtime.lease import Lease, current
+from xq.runtime.schedules import Schedule
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.program import run
@@ -74,6 +75,7 @@ __all__ = [
     "NotRunning",
     "Queue",
     "Retry",
+    "Schedule",
     "Session",
     "SessionLost",
     "Stats",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, tzinfo
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
@@ -506,7 +506,7 @@ class Queue(Generic[T]):
 
     def every(
         self,
-        spec: str | float | timedelta | datetime | object,
+        spec: object,
         task: object,
         *,
         name: str | None = None,

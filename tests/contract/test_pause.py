@@ -308,10 +308,11 @@ def wait_for_the_duty():
 
 def test_a_process_that_begins_to_take_knows_what_is_paused(make_shared):
     Task = make_shared()
+    watch(Task)
     Task.put(task())
 
     def taker():
-        yield Task.xq.count()  # it has looked before, and has no maintenance thread
+        yield Task.xq.count()  # what its parent knew was read before, and it has no maintenance thread yet
         found = Task.take()
         yield found and found.id
 

@@ -23,3 +23,15 @@ def test_what_was_taken_when_the_handler_of_a_signal_raised_an_error_of_a_value_
             Task.take()
     assert Task.take().id == put.id
     assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1}
+
+
+def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
+    Task = make()
+    Task.put(task())
+    pauses = Task.xq.adapter.takes.pauses
+    began = pauses.begin()
+    Task.xq.pause()
+    pauses.end(began, {})  # the thread that reads them was slow
+    assert Task.take() is None
+    pauses.end(pauses.begin(), {})
+    assert Task.take().id == 1

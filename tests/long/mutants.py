@@ -664,6 +664,57 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{SPARK}/killed/test_archive.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
         tier="rest",
     ),
+    # pauses and schedules
+    Mutant(
+        "a take of any tube takes from a paused one",
+        "xq/engine/take.py",
+        "skipped = paused.tubes if tube is None else ()",
+        "skipped = ()",
+        (f"{CONTRACT}/test_pause.py",),
+    ),
+    Mutant(
+        "a slow read undoes a pause",
+        "xq/engine/pauses.py",
+        "if began < self._last:",
+        "if began < 0:",
+        (f"{INSIDE}/test_take.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "a process that begins to take knows what is paused from its parent",
+        "xq/runtime/queue_maintenance.py",
+        "self.takes.pauses.read()  # this process may have looked long ago",
+        "pass",
+        (f"{CONTRACT}/test_pause.py",),
+    ),
+    Mutant(
+        "a schedule fires again at the moment of its firing",
+        "xq/runtime/schedules.py",
+        "_at(after) + MICROSECOND",
+        "_at(after)",
+        (f"{CONTRACT}/test_schedules.py",),
+    ),
+    Mutant(
+        "a process fires what another one has fired since it looked",
+        "adapters/databases/records.py",
+        " AND next_us <= {self.now_us}{passing}",
+        "{passing}",
+        (f"{CONTRACT}/test_schedules.py",),
+    ),
+    Mutant(
+        "a repeated definition puts the next firing off",
+        "xq/runtime/schedules.py",
+        "if was != text:",
+        "if text:",
+        (f"{CONTRACT}/test_schedules.py",),
+    ),
+    Mutant(
+        "the midnight after the clocks are put forward is missed",
+        "xq/runtime/schedules.py",
+        "found = min([found, *_around_changes(described, trigger, begin, found)])",
+        "pass",
+        (f"{CONTRACT}/test_schedules.py",),
+    ),
 )
 
 
