@@ -17,7 +17,7 @@ from tests.support.life import watch
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 WITH_TUBES = ("runat", "deadline", "priority", "tube")
-WITHIN = 1.0  # seconds until another process knows
+WITHIN = 5.0  # seconds until another process knows: one, and what a busy machine adds
 LONG = 60.0
 
 
@@ -269,41 +269,32 @@ def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_shared):
     eventually(lambda: found != [], WITHIN)
 
 
-def test_other_processes_see_a_pause_and_its_end_within_a_second(make_shared):
+def test_other_processes_see_a_pause_and_its_end(make_shared):
     Task = make_shared()
     n = 3
+    Task.xq.put_many(tasks(n))
 
     def taker():
-        watch(Task)
         what = yield
         while True:
-            if what == "wait":
-                what = yield Task.take(LONG).id
-            else:
-                found = Task.take()
-                what = yield found and found.id
+            found = Task.take(LONG if what == "wait" else 0)
+            what = yield found and found.release().id
+
+    def found():
+        return [other.send("look") for other in others]
 
     with processes(make_shared.db, *[taker] * n) as others:
         for other in others:
             next(other)
-        Task.xq.pause()
-        # No task is there yet, so that none is taken before the pause is seen.
-        eventually(lambda: [other.send("take") for other in others] == [None] * n)
-        wait_for_the_duty()
-        Task.xq.put_many(tasks(2 * n))
-        assert [other.send("take") for other in others] == [None] * n
-        for other in others:
-            other.post("wait")
-        Task.xq.resume()
-        assert sorted(other.hear() for other in others) == [1, 2, 3]
-        Task.xq.pause()
-        wait_for_the_duty()
-        assert [other.send("take") for other in others] == [None] * n
-
-
-def wait_for_the_duty():
-    """Let the second pass within which other processes know: nothing tells when they do."""
-    threading.Event().wait(WITHIN)
+        assert None not in found()
+        for _ in range(2):
+            Task.xq.pause()
+            eventually(lambda: found() == [None] * n, WITHIN)
+            assert [found(), Task.take()] == [[None] * n, None]
+            for other in others:
+                other.post("wait")
+            Task.xq.resume()
+            assert None not in [other.hear() for other in others]
 
 
 def test_a_process_that_begins_to_take_knows_what_is_paused(make_shared):

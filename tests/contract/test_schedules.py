@@ -444,8 +444,9 @@ def test_another_process_sees_a_schedule_and_its_end(make_shared):
         other.go_on()
         assert next(other) is True
     n = Task.xq.count()
-    time.sleep(0.5)  # nothing tells that no more comes
-    assert Task.xq.count() == n
+    Task.xq.every(0.2, {"name": "b"}, name="b")
+    eventually(lambda: names(Task).count("b") >= 3)
+    assert names(Task).count("a") == n
 
 
 def test_each_firing_puts_one_task_though_many_processes_sweep_at_once(shared_db):
