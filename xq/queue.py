@@ -226,11 +226,11 @@ class Queue(Generic[T]):
         """
         options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, finishes)
         if function is None:
-            return partial(self._made_worker, options=options)
+            return partial(self._made_worker, chosen=options)
         return self._made_worker(function, options)
 
-    def _made_worker(self, function: Callable[..., Any], options: Options) -> Worker[T]:
-        self._worker = Worker(self, function.function if isinstance(function, Worker) else function, options)
+    def _made_worker(self, function: Callable[..., Any], chosen: Options) -> Worker[T]:
+        self._worker = Worker(self, function.function if isinstance(function, Worker) else function, chosen)
         return self._worker
 
     @property

@@ -357,22 +357,31 @@ def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_shared
 
 def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
     Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
+    log = logging.FileHandler(tmp_path / "log")  # which the processes inherit
 
     @Task.xq.worker(kind="process", workers=2)
     def work(found: Any) -> None:
         note(begun, found.id)
         eventually(go_on.exists)
 
-    Task.xq.put_many(tasks(5))
-
     def end() -> None:
         eventually(lambda: begun.exists() and len(begun.read_text().splitlines()) == 2)
         os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: (tmp_path / "log").read_text().count("finish their tasks") == 2)
         go_on.touch()
 
+    Task.xq.put_many(tasks(5))
     ending = threading.Thread(target=end)
-    ending.start()
-    Task.xq.run()
+    logging.getLogger("xq").addHandler(log)
+    before = logging.getLogger("xq").level
+    logging.getLogger("xq").setLevel(logging.INFO)
+    try:
+        ending.start()
+        Task.xq.run()
+    finally:
+        logging.getLogger("xq").removeHandler(log)
+        logging.getLogger("xq").setLevel(before)
+        log.close()
     ending.join()
     assert Task.xq.stats().counts["D"] == 2
     assert Task.xq.stats().counts["R"] == 3

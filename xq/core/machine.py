@@ -196,8 +196,9 @@ RESERVED: Final = frozenset(
     + ("now", "context", "session", "session_end", "token", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "waiter", "source", "target", "count", "name", "value", "savepoint")
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
+    + ("whole", "spec", "tz", "next_us")
 )
-NUMBERED: Final = re.compile(r"own_.*|[fkl][0-9].*")
+NUMBERED: Final = re.compile(r"own_.*|([fkl]|skip)[0-9].*")
 
 
 def _never(task: Mapping[str, Any]) -> int:
