@@ -60,7 +60,7 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 - xq_queue has the definition of each installed queue.
 - xq_session has the open sessions, and the queues in which each may own tasks.
 - xq_setting has the settings of `configure`.
-- xq_pause has what is paused, and xq_schedule the schedules of `every`.
+- xq_pause has the pauses, and xq_schedule the schedules of `every`.
 - xq_alive, on servers, has the session connections, and the processes that listen.
 - page_xq_count has the counters, and page_xq_wait the callers of `wait()` and how their tasks ended.
 """

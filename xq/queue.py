@@ -499,7 +499,7 @@ class Queue(Generic[T]):
         self._pauses.resume(self.adapter.tube(tube, "resume(tube)"))
 
     def paused(self) -> list[str | None]:
-        """Return what is paused: None for the whole queue, then the names of tubes."""
+        """Return the pauses: None for the whole queue, then the names of tubes."""
         return self._pauses.listed()
 
     # schedules

@@ -75,7 +75,7 @@ class Pauses:
             return self.database.execute(self.database.dialect.pauses)
 
     def look(self) -> Paused | None:
-        """Return what is paused for a take of this thread: its open transaction may have paused or resumed."""
+        """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
         if threading.get_ident() in self.uncommitted:
             if self.database.store.in_transaction():
                 return self._found(self.database.open(), _by_queue(self._rows()))
@@ -85,7 +85,7 @@ class Pauses:
         return self.paused
 
     def read(self) -> None:
-        """Read what is paused."""
+        """Read the pauses."""
         read_all([self], self._rows)
 
     def begin(self) -> int:
@@ -119,7 +119,7 @@ class Pauses:
 
 
 def read_all(pauses: Iterable[Pauses], rows: Callable[[], list[Any]]) -> None:
-    """Read what is paused of several queues of one database, by one query."""
+    """Read the pauses of several queues of one database, by one query."""
     begun = [(each, each.begin()) for each in pauses]
     queues = _by_queue(rows())
     for each, began in begun:

@@ -30,7 +30,7 @@ log = logging.getLogger("xq")
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
 LOOK, ALONE = 0.4, 0.8  # reap: while sessions of other processes are registered, and while none is
-PAUSES = 0.4  # read what is paused
+PAUSES = 0.4  # read the pauses
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 WRITABLE = 0.8  # check whether the database is writable
@@ -90,7 +90,7 @@ class MaintenanceThread:
         # In this order: the first two may leave no queue for the others.
         self.review = Duty("review the installation", self._review)
         self.ask_to_write = Duty("ask whether the database may be written", self._ask_to_write)
-        self.read_pauses = Duty("read what is paused", self._read_pauses)
+        self.read_pauses = Duty("read the pauses", self._read_pauses)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
         self.wake_waiters = Duty("wake waiters", self._wake_waiters)
         self.reap = Duty("reap orphaned tasks", self._reap)
@@ -286,7 +286,7 @@ class MaintenanceThread:
         return WRITABLE
 
     def _read_pauses(self) -> float:
-        """Read what is paused of all queues, and wake the waiters of what was resumed."""
+        """Read the pauses of all queues, and wake the waiters of resumed ones."""
         database = self._queues[0].database
         read_all([queue.takes.pauses for queue in self._queues], lambda: database.execute(database.dialect.pauses))
         return PAUSES
