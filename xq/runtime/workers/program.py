@@ -147,6 +147,7 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, deadline: 
             running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
             if parent is not None and not parent.is_alive():
                 program.stop.set()
+    program.stop.set()  # a thread whose function was overdue may still run: it does not retry for ever
     for pool in pools:
         pool.close()
     if errors:

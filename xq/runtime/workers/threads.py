@@ -179,6 +179,9 @@ class Threads(Generic[T]):
                 while hand.waiting and mine not in self._replaced:
                     self._work_on(hand.waiting.popleft(), hand, mine)
         except BaseException as error:
+            if mine in self._replaced:  # another thread works in its place
+                self.attempts.log.debug("an overdue function's thread ends", exc_info=True)
+                return
             # The message of an Error needs no traceback, for example of a queue that is not installed.
             known = isinstance(error, Error)
             self.attempts.log.error(
