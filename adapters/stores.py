@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
@@ -193,6 +193,13 @@ class OrmConnections(ClassifiesErrors):
     @property
     @abstractmethod
     def has_threads(self) -> bool: ...
+
+    @property
+    def is_private(self) -> bool:
+        return False
+
+    def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        return None
 
     @property
     def own_connection(self) -> Any:

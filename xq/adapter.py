@@ -57,6 +57,11 @@ class QueueAdapter(Generic[T]):
         }
 
     @property
+    def waiting(self) -> Waiting[T]:
+        """The waiters of the queue, and the parts of its calls."""
+        return self._waiting
+
+    @property
     def takes(self) -> Takes[T]:
         """The takes of the queue."""
         return self._waiting.takes

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, tzinfo
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
@@ -35,6 +35,9 @@ from xq.runtime.workers.program import job_of, run_jobs
 from xq.runtime.workers.worker import Kind, Options, Worker
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
+
+if TYPE_CHECKING:
+    from xq.aio import Aio
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,9 +68,11 @@ class Queue(Generic[T]):
     A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
 
-    `model` is the upgraded model. `pipeline` is for other processes (Spark, bulk puts, archives), `adapter` for ORM
-    adapters and tubes.
+    `model` is the upgraded model, and `aio` has the same methods for asyncio. `pipeline` is for other processes (Spark,
+    bulk puts, archives), `adapter` for ORM adapters and tubes.
     """
+
+    aio: Aio[T]  # set by `build`
 
     def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
         self._store = store
@@ -143,7 +148,7 @@ class Queue(Generic[T]):
         for name in (event, *options, *fields):
             if not isinstance(name, str):
                 raise BadType(f"plan takes the names of an event, its options and fields, not {shown(name)}")
-        return plan(self._database, self._tasks, self._steps, event, options, fields, _count(n))
+        return plan(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses: those of operators and adapters stand apart."""
@@ -282,13 +287,10 @@ class Queue(Generic[T]):
         if timeout is not MISSING:
             if wait is not MISSING:
                 raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            return self._waiting.put(brought, options, self._timeout(timeout))
+            return self._waiting.put(brought, options, self._waiting.seconds(timeout))
         if wait is not MISSING:
-            return self._waiting.put_and_wait(brought, options, self._timeout(wait, "wait"))
+            return self._waiting.put_and_wait(brought, options, self._waiting.seconds(wait, "wait"))
         return self._put([brought], options)[0]
-
-    def _timeout(self, value: float | None, name: str = "timeout") -> float | None:
-        return None if value is None else self._tasks.seconds(name, value)
 
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
@@ -321,7 +323,7 @@ class Queue(Generic[T]):
 
     def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
-        return self._take(_count(n), timeout, tube, options)
+        return self._take(count_of(n), timeout, tube, options)
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
@@ -331,7 +333,7 @@ class Queue(Generic[T]):
         if timeout == 0 and not isinstance(timeout, bool):
             found = self._takes.oldest("take", n, options, tube=tube)
         else:
-            seconds = self._timeout(timeout)
+            seconds = self._waiting.seconds(timeout)
             found = self._waiting.take(n, options, tube, seconds if n else 0)
         if not found and n and self._maintenance.more_have_died(than=reaped):
             found = self._takes.oldest("take", n, options, tube=tube)
@@ -345,7 +347,7 @@ class Queue(Generic[T]):
         saw. Raises NotFound if the row was deleted before the call, or by a transaction that had locked it;
         InTransaction; ConfigurationError if another thread waits on the same connection (thread_safe=False).
         """
-        seconds = self._timeout(timeout)
+        seconds = self._waiting.seconds(timeout)
         parts, _ = self._tasks.identify(key)
         return self._waiting.wait(parts, seconds)
 
@@ -420,7 +422,7 @@ class Queue(Generic[T]):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if n is MISSING:
             return self._finish.one("dig", key, options, update)
-        return self._takes.oldest("dig", None if n is None else _count(n), options, update)
+        return self._takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     kick = dig  # its older name; a number is a key here too
 
@@ -556,7 +558,7 @@ class Queue(Generic[T]):
         """Return the tasks in a state, the oldest first, at most `n` of them (None: all)."""
         letter = self._state(state)
         statement = self._database.dialect.by_state(letter)
-        limit = self._database.dialect.no_limit if n is None else _count(n)
+        limit = self._database.dialect.no_limit if n is None else count_of(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
@@ -712,7 +714,7 @@ class Queue(Generic[T]):
         self._takes.in_doubt.go_on_from(before.in_doubt)
 
 
-def _count(n: object) -> int:
+def count_of(n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int):
         raise BadType(f"a number of tasks is an integer, not {shown(n)}")
     if n < 0:

@@ -6,12 +6,13 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
 from typing import Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
+from asgiref.sync import sync_to_async
 from django.db import (
     DEFAULT_DB_ALIAS,
     close_old_connections,
@@ -397,6 +398,10 @@ class DjangoConnections(OrmConnections):
     @property
     def has_threads(self) -> bool:
         return True
+
+    def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        # In one thread, that of the request or of the test case: Django's own asynchronous methods run there.
+        return sync_to_async(job)()
 
     def connector(self) -> Connector:
         address, driver = self.address(), SERVERS[self._engine]

@@ -9,6 +9,7 @@ import peewee as pw
 
 from xq.adapters.peewee.connections import PeeweeConnections
 from xq.adapters.peewee.model import PeeweeModel
+from xq.aio import Where
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
 from xq.core.ports import Store
@@ -37,6 +38,7 @@ def upgrade(
     workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
+    aio: Where = "loop",
 ) -> Queue[T]:
     """Make a model a queue, and return the queue. It does not connect to a database, so call it at import time.
 
@@ -45,7 +47,8 @@ def upgrade(
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
     each task, in `workers` threads (see `Queue.worker`). `methods` adds the queue's methods to the model; a sequence
-    names those to add. `clock` is the clock of a test.
+    names those to add. `clock` is the clock of a test. `aio` says where `Page.xq.aio` makes its short calls on SQLite: on
+    the event loop ("loop"), or in a thread ("thread").
 
     It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
     the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.
@@ -61,6 +64,7 @@ def upgrade(
         workers=workers,
         methods=methods,
         clock=clock,
+        aio=aio,
     )
 
 
@@ -74,6 +78,7 @@ def queue(
     workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
+    aio: Where = "loop",
 ) -> Callable[[type[T]], type[T]]:
     """Upgrade a model by a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
 
@@ -87,5 +92,6 @@ def queue(
         "workers": workers,
         "methods": methods,
         "clock": clock,
+        "aio": aio,
     }
     return as_decorator(upgrade, fields, features, options)

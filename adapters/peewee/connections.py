@@ -340,6 +340,10 @@ class PeeweeConnections(OrmConnections):
     def has_threads(self) -> bool:
         return bool(self._known_database.thread_safe)
 
+    @property
+    def is_private(self) -> bool:
+        return not self.has_threads or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
+
     def connector(self) -> Connector:
         kind, database = ENGINES[self.engine], ref(self._known_database)
 
@@ -356,7 +360,7 @@ class PeeweeConnections(OrmConnections):
         database: Any = self._known_database
         name, parameters, engine = os.fspath(database.database), dict(database.connect_params), self.engine
         if engine == "sqlite":
-            if name in ("", ":memory:") or "mode=memory" in name or name.startswith("file::memory:"):
+            if _is_in_memory(name):
                 raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
             parameters |= {"database": name if name.startswith("file:") else os.path.abspath(name)}
             return Address(engine, parameters | {"timeout": database._timeout})
@@ -371,6 +375,12 @@ class PeeweeConnections(OrmConnections):
         password, passwd = (parameters.pop(name, None) for name in ("password", "passwd"))
         secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
         return Address(engine, parameters, password or passwd, secrets)
+
+
+def _is_in_memory(name: Any) -> bool:
+    """Return whether a database of SQLite is in memory."""
+    path = os.fspath(name)
+    return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -387,6 +387,13 @@ class Connections(Protocol):
     @property
     def has_threads(self) -> bool:
         """Whether each thread has a connection of its own."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this thread's connection reaches the database: it is in memory, or threads share one."""
+
+    def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        """Return a coroutine that runs a job as the ORM has coroutines call the database; None if it has no rule."""
 
     def classify(self, error: BaseException) -> ErrorKind:
         """Return the kind of an error."""

@@ -2,6 +2,9 @@
 
 A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
 A waiter that found something wakes the next one if there is more.
+
+A call that waits is a generator (`Steps`), which yields where it sleeps. A thread runs it to its end. A coroutine
+sleeps on its event loop, and needs a thread only for the steps between.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
@@ -26,6 +29,7 @@ from xq.engine.unit import Database
 from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
@@ -46,7 +50,29 @@ class Deadline:
         return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
 
 
-def _sleep(awake: threading.Event, seconds: float) -> bool:
+class Awake(threading.Event):
+    """The event that wakes a waiter."""
+
+    call: Callable[[], None] | None = None  # called when it is set: a coroutine waits for that, not for the event
+
+    def set(self) -> None:
+        super().set()
+        if (call := self.call) is not None:
+            call()
+
+
+class Sleep(NamedTuple):
+    """A request of a call that waits: sleep until `awake` is set, clear it, and send whether it was set in time."""
+
+    awake: Awake
+    seconds: float
+
+
+LOOK = None  # a request of a take that waits: look for tasks, and send them
+Steps = Generator[Sleep | None, Any, R]
+
+
+def _sleep(awake: Awake, seconds: float) -> bool:
     """Sleep until an event is set, and clear it. Return False if it was not set within `seconds`."""
     if not awake.wait(max(0.0, seconds)):
         return False
@@ -54,24 +80,41 @@ def _sleep(awake: threading.Event, seconds: float) -> bool:
     return True
 
 
+def _run(steps: Steps[R], look: Callable[[], object] = lambda: None) -> R:
+    """Run a call that waits in this thread, to its end."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                answer = look() if request is LOOK else _sleep(*request)
+            except BaseException as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        steps.close()
+
+
 class Waiter:
-    """A thread that waits for a task or for room."""
+    """A caller that waits for a task or for room."""
 
     def __init__(self, tube: str | None, session: Session | None) -> None:
         self.tube = tube  # the only one to take from; None for any
         self.session = session  # by which it takes; None for a put
         self.woken = False
-        self._awake = threading.Event()
+        self._awake = Awake()
 
     def wake(self) -> None:
         self.woken = True
         self._awake.set()
 
-    def sleep(self, seconds: float) -> bool:
-        """Sleep until `wake`. Return False if it did not come within `seconds`."""
-        woken = _sleep(self._awake, seconds)
+    def sleep(self, seconds: float) -> Steps[None]:
+        """Sleep until `wake`, for up to `seconds`."""
+        yield Sleep(self._awake, seconds)
         self.woken = False
-        return woken
 
 
 class WaitQueue:
@@ -145,7 +188,7 @@ class EndWaiter:
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
         self.parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
-        self.awake = threading.Event()
+        self.awake = Awake()
         self.lost = False  # whether the session that registered the wait was lost
         self.row: Row = ()  # of the task, as this process saw it last
         self.here = False  # whether a session of this process owns the task, as far as it has seen
@@ -194,6 +237,10 @@ class Waiting(Generic[T]):
         """Whether a caller waits."""
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
+    def seconds(self, value: float | None, name: str = "timeout") -> float | None:
+        """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
+        return None if value is None else self.tasks.seconds(name, value)
+
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
@@ -206,29 +253,35 @@ class Waiting(Generic[T]):
         taken: list[str | None] = []  # the token
         look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append)
         try:
-            with self._may_wait("take", timeout):
-                return look() or self._wait_to_take(look, tube, Deadline(timeout))
+            return _run(self.taking(tube, timeout), look)
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)
             raise
 
-    def _wait_to_take(self, look: Callable[[], list[T]], tube: str | None, deadline: Deadline) -> list[T]:
+    def taking(self, tube: str | None, timeout: float | None, looked: bool = False) -> Steps[list[Any]]:
+        """Return what a look of the caller finds, as `take` does. `looked`: the caller has just found nothing."""
+        with self._may_wait("take", timeout):
+            found: list[Any] = [] if looked else (yield LOOK)
+            return found or (yield from self._wait_to_take(tube, Deadline(timeout)))
+
+    def _wait_to_take(self, tube: str | None, deadline: Deadline) -> Steps[list[Any]]:
         self.listen()  # before the look, so that no later commit is missed
         with self.takers.enter(tube, self.database.session) as waiter:
-            while not (found := self._take_if_there(look, deadline)):
-                if not self._sleep(waiter, deadline):
+            while not (found := (yield from self._take_if_there(deadline))):
+                if not (yield from self._sleep(waiter, deadline)):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()
         return found
 
-    def _take_if_there(self, look: Callable[[], list[T]], deadline: Deadline) -> list[T]:
-        """Return what `look` takes; no tasks if the connection is lost and the deadline has not passed."""
+    def _take_if_there(self, deadline: Deadline) -> Steps[list[Any]]:
+        """Look; return no tasks if the connection is lost and the deadline has not passed."""
         try:
-            return look()
+            found: list[Any] = yield LOOK
         except Exception as error:
             self._forgive(error, deadline)
             return []
+        return found
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
         """Raise the error, unless the connection was lost and there is time to wait for a new one."""
@@ -251,12 +304,15 @@ class Waiting(Generic[T]):
 
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
         """
+        return _run(self.putting(task, options, timeout))
+
+    def putting(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
         with self._may_wait("put", timeout):
-            return self._wait_to_put(task, options, timeout)
+            return (yield from self._wait_to_put(task, options, timeout))
 
-    def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
+    def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # before the put, so that no later commit is missed
@@ -267,13 +323,13 @@ class Waiting(Generic[T]):
                     break
                 except Full:
                     if not self.takes.timers.sweep_if_any().moved and (
-                        timeout == 0 or not self._sleep(waiter, deadline)
+                        timeout == 0 or not (yield from self._sleep(waiter, deadline))
                     ):
                         raise
         self.putters.wake_first()  # wakes one waiter: there may be more room
         return found
 
-    def _sleep(self, waiter: Waiter, deadline: Deadline) -> bool:
+    def _sleep(self, waiter: Waiter, deadline: Deadline) -> Steps[bool]:
         """Sleep until woken, or until the next look without a wake-up. Return False if the deadline has passed."""
         if deadline.left <= 0:
             return False
@@ -282,7 +338,7 @@ class Waiting(Generic[T]):
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
-        waiter.sleep(min(deadline.left, longest))
+        yield from waiter.sleep(min(deadline.left, longest))
         self.woken()
         return True
 
@@ -323,6 +379,11 @@ class Waiting(Generic[T]):
 
         Returns the task, and whether it was processed.
         """
+        return _run(self.putting_and_waiting(task, options, timeout))
+
+    def putting_and_waiting(
+        self, task: object, options: dict[str, Any], timeout: float | None
+    ) -> Steps[tuple[T, bool]]:
         if timeout == 0:
             return self.inserts.put([task], options)[0], False
 
@@ -332,28 +393,32 @@ class Waiting(Generic[T]):
 
         with self._may_wait("put", timeout, "wait"):
             # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.
-            return self._until_the_end(put, Deadline(timeout), locked=self.machine.guard("unique") is None)
+            new = self.machine.guard("unique") is None
+            return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait up to `timeout` seconds (None: without limit) for the end of a task.
 
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
         """
+        return _run(self.waiting_for(parts, timeout))
+
+    def waiting_for(self, parts: Parts, timeout: float | None) -> Steps[tuple[T, bool]]:
         with self._may_wait("wait", timeout):
             row, state = self.finish.look(parts)
             if timeout == 0 or state not in self.machine.pending:
                 return self.tasks.returned(row), self._processed("", state)
-            return self._until_the_end(lambda: parts, Deadline(timeout))
+            return (yield from self._until_the_end(lambda: parts, Deadline(timeout)))
 
     def _until_the_end(
         self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
-    ) -> tuple[T, bool]:
+    ) -> Steps[tuple[T, bool]]:
         caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         try:
             row, state, begun = self._begin(caller, named_task, locked)
             parts, pause = self.tasks.key_of(row), SOON
             while state in self.machine.pending and not begun and deadline.left > 0:
-                time.sleep(max(0.0, min(pause, deadline.left)))
+                yield Sleep(Awake(), min(pause, deadline.left))
                 pause = min(2 * pause, AGAIN)
                 row, state, begun = self._begin(caller, lambda: parts)
             if state not in self.machine.pending:
@@ -361,7 +426,7 @@ class Waiting(Generic[T]):
             while caller.event is None and deadline.left > 0:
                 alone = self._alone()
                 longest = UNATTENDED if alone else AGAIN if caller.lost else SLICE
-                woken = _sleep(caller.awake, min(deadline.left, longest))
+                woken = yield Sleep(caller.awake, min(deadline.left, longest))
                 try:
                     if alone:
                         self.takes.timers.sweep_if_any()
@@ -376,7 +441,7 @@ class Waiting(Generic[T]):
                     caller.lost = True  # assume it: the new registration also finds an end that was missed
             recorded_by = Deadline(ACKED)
             while caller.here and (caller.event, caller.target) == ("ack", ABSENT) and recorded_by.left > 0:
-                _sleep(caller.awake, recorded_by.left)  # the acking thread has committed and will record the row
+                yield Sleep(caller.awake, recorded_by.left)  # the acking thread has committed and will record the row
         finally:
             if caller.parts:
                 self._end(caller)

@@ -34,6 +34,7 @@ UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more c
 
 log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
+entered = _entered.get  # the sessions that this thread or asyncio task has entered
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
@@ -128,12 +129,24 @@ class Session:
 
         Raises UnknownSession if it has ended.
         """
+        self.hold()
+        self.note(joined)
+
+    def hold(self) -> None:
+        """Hold it, as one more thread or asyncio task, until `leave`. Raises UnknownSession if it has ended."""
         with self._lock:
             if self.closed or (not self.live and not self.sessions.rejoin(self)):
                 raise UnknownSession(self.uuid)
             self._entered += 1
         self._process = os.getpid()
+
+    def note(self, joined: bool) -> None:
+        """Note that it is the current session of this thread or asyncio task."""
         _entered.set((*_entered.get(), Entry(self.sessions, self, joined)))
+
+    def forget(self) -> None:
+        """Forget that this thread or asyncio task has entered it, after another context has left it."""
+        _forget(self._entries())
 
     def __exit__(self, *exception: object) -> None:
         entries = self._entries()

@@ -1,0 +1,606 @@
+"""`Page.xq.aio`: the methods of a queue for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import Maker
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, STUCK, eventually, is_exact
+
+IN_MEMORY = True  # the tests run on a database in memory as well, which only the thread of the event loop reaches
+
+# What no coroutine needs: it calls no database, or runs until the program ends.
+NOT_THERE = {"worker", "run", "on_change", "off_change"}
+THREADS = 8  # that a program has at most, besides the threads that were there: callers, maintenance, a timer
+
+
+@pytest.fixture
+def make_db(db: pw.Database) -> Maker:
+    """Makes queues by the database's own clock."""
+    return Maker(db, None)
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a program, up to STUCK seconds."""
+
+    async def limited() -> Any:
+        async with asyncio.timeout(STUCK):
+            return await main
+
+    return asyncio.run(limited())
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Poll until a condition holds."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def waiters(Task: Any, n: int) -> None:
+    """Poll until so many takes wait."""
+    while sum(key is None for key, *_ in await Task.xq.aio.waiting()) != n:
+        await asyncio.sleep(0.005)
+
+
+def is_file(make: Maker) -> bool:
+    return isinstance(make.db, pw.SqliteDatabase) and make.db.database != ":memory:"
+
+
+# every method
+
+
+def test_every_method_that_calls_the_database_is_there_with_the_same_arguments_and_words():
+    methods = {
+        name: method
+        for name, method in inspect.getmembers(xq.Queue, inspect.isfunction)
+        if not name.startswith("_") and name not in NOT_THERE
+    }
+    twins = dict(inspect.getmembers(type(unbound().aio), inspect.isfunction))
+    for name, method in methods.items():
+        there, here = inspect.signature(method).parameters, inspect.signature(twins[name]).parameters
+        assert list(here) == list(there), name
+        assert [each.default for each in here.values()] == [each.default for each in there.values()], name
+        assert twins[name].__doc__, name
+
+
+def unbound() -> Any:
+    """A queue that is bound to no database yet."""
+    return xq.upgrade(Maker(None, None).model(), {"status": "status"})  # type: ignore[arg-type]
+
+
+def test_a_task_is_put_taken_and_acked(make_db):
+    Task = make_db({"keep": True})
+
+    async def main() -> None:
+        put = await Task.xq.aio.put(task(name="a"))
+        taken = await Task.xq.aio.take()
+        assert (taken.id, taken.status) == (put.id, "T")
+        assert (await Task.xq.aio.ack(taken, update={"name": "b"})).name == "b"
+        assert await Task.xq.aio.take() is None
+        assert (await Task.xq.aio.stats()).transition == Task.stats().transition
+
+    run(main())
+    assert Task.get().status == "D"
+    assert is_exact(Task)
+
+
+def test_the_other_methods_do_what_their_twins_do(make_db):
+    features = {"buried": True, "delayed": True, "keep": True, "ttr": 60, "history": True}
+    Task = make_db(features, roles=("runat", "tube"))
+
+    async def main() -> None:
+        aio = Task.xq.aio
+        put = await aio.put_many(tasks(6, tube="a"))
+        assert [each.id for each in await aio.take_many(6, tube="a")] == [each.id for each in put]
+        first, *others = put
+        assert (await aio.touch(first, 5)).status == "T"
+        assert (await aio.bury(first)).status == "B"
+        assert (await aio.dig(first)).status == "R"
+        assert (await aio.release(others[0], delay=60)).status == "W"
+        assert (await aio.restart(others[0])).status == "R"
+        assert [each.status for each in await aio.bury_many(others[1:3])] == ["B", "B"]
+        assert len(await aio.dig(n=1)) == len(await aio.plow()) == 1
+        assert (await aio.snatch(others[3])).status == "R"
+        assert [each.status for each in await aio.ack_many(others[4:])] == ["D"]
+        assert (await aio.kill(first)).id == first.id
+        assert await aio.count() == 5
+        assert [each.id for each in await aio.by_state("D")] == [others[4].id]
+        assert (await aio.switch(others[0], "B")).status == (await aio.peek(others[0])).status == "B"
+        assert len(await aio.history(first)) == 5
+        assert await aio.check() == []
+        assert await aio.release_all() == 0
+        assert await aio.truncate() == 5
+        await aio.uninstall()
+        with pytest.raises(xq.NotInstalled):
+            await aio.put({})
+        await aio.install()
+        await aio.put({})
+
+    run(main())
+
+
+def test_wrong_arguments_are_refused_as_by_the_queue(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        for wrong, error in [
+            (lambda: Task.xq.aio.put({"nothing": 1}), xq.BadValue),
+            (lambda: Task.xq.aio.put({}, delay=[]), xq.FeatureOff),
+            (lambda: Task.xq.aio.take(timeout=-1), xq.BadValue),
+            (lambda: Task.xq.aio.take(tube="a"), xq.FeatureOff),
+            (lambda: Task.xq.aio.take_many("a"), xq.BadType),
+            (lambda: Task.xq.aio.ack(1), xq.NotFound),
+            (lambda: Task.xq.aio.put({}, wait=1, timeout=1), xq.BadValue),
+        ]:
+            with pytest.raises(error):
+                await wrong()
+
+    run(main())
+    with pytest.raises(xq.ConfigurationError, match="aio is 'loop' or 'thread', not 'process'"):
+        make_db(model=make_db.model(table_name="other"), aio="process")
+
+
+# turns of the event loop
+
+
+def test_calls_of_one_turn_return_their_own_tasks_and_raise_their_own_errors(make_db):
+    Task = make_db({"keep": True}, key=pw.IntegerField(primary_key=True))
+
+    async def main() -> None:
+        put = await asyncio.gather(
+            *(Task.xq.aio.put(task(id=id)) for id in (3, 1, 3, 2)), Task.xq.aio.put({"id": "x"}), return_exceptions=True
+        )
+        assert Counter(type(each) for each in put) == {Task: 3, pw.IntegrityError: 1, xq.BadType: 1}
+        assert [each.id for each in (put[1], put[3])] == [1, 2]
+        taken = await asyncio.gather(*(Task.xq.aio.take() for _ in range(4)))
+        assert [each and each.id for each in taken] == [1, 2, 3, None]
+        acked = await asyncio.gather(
+            *(Task.xq.aio.ack(each) for each in (taken[0], taken[1], taken[0], 9, taken[2])), return_exceptions=True
+        )
+        assert [getattr(each, "id", type(each)) for each in acked] == [1, 2, xq.WrongState, xq.NotFound, 3]
+
+    run(main())
+    assert is_exact(Task)
+
+
+def test_calls_of_one_turn_share_a_transaction_and_equal_ones_a_statement(make_db):
+    if not is_file(make_db):
+        pytest.skip("only sqlite3 lists its statements, and a loop with a database in memory has no other connection")
+    Task, seen = make_db({"keep": True}), list[str]()
+
+    async def main() -> None:
+        await Task.xq.aio.put({})
+        assert await Task.xq.aio.take()
+        make_db.db.connection().set_trace_callback(seen.append)
+        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(5)), *(Task.xq.aio.take() for _ in range(3)))
+        make_db.db.connection().set_trace_callback(None)
+
+    run(main())
+    assert [sum(sql.startswith(verb) for sql in seen) for verb in ("BEGIN", 'INSERT INTO "task" ', "COMMIT")] == [
+        1,
+        1,
+        1,
+    ]
+    assert Task.stats().counts == {"R": 2, "T": 4, "D": 0}
+
+
+def test_a_thousand_calls_of_one_turn_all_return(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        put = await asyncio.gather(*(Task.xq.aio.put(task()) for _ in range(1000)))
+        taken = await asyncio.gather(*(Task.xq.aio.take() for _ in range(1000)))
+        assert sorted(each.id for each in taken) == sorted(each.id for each in put)
+        await asyncio.gather(*map(Task.xq.aio.ack, taken))
+
+    run(main())
+    assert Task.stats().transition == {"X-R": 1000, "R-T": 1000, "T-X": 1000}
+
+
+def test_the_event_loop_goes_on_while_another_connection_writes(make_shared):
+    Task, ticks = make_shared(), list[float]()
+    began, go_on = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with make_shared.db.atomic():
+            Task.put({})
+            began.set()
+            go_on.wait(STUCK)
+        make_shared.db.close()
+
+    async def tick() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+            ticks.append(time.monotonic())
+        go_on.set()
+
+    async def main() -> None:
+        await Task.xq.aio.put({})
+        thread = threading.Thread(target=write)
+        thread.start()
+        await until(began.is_set)
+        await asyncio.gather(Task.xq.aio.put({}), Task.xq.aio.put({}), tick())
+        await until(lambda: not thread.is_alive())
+
+    run(main())
+    assert len(ticks) == 20
+    assert Task.xq.count() == 4
+
+
+def test_with_aio_thread_the_loop_has_no_connection(make_shared):
+    Task = make_shared(aio="thread")
+    make_shared.db.close()
+
+    async def main() -> None:
+        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
+        assert await Task.xq.aio.take()
+
+    run(main())
+    assert make_shared.db.is_closed()
+
+
+# waiting
+
+
+def test_a_take_waits_without_blocking_the_event_loop(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
+        await waiters(Task, 1)
+        for _ in range(100):  # the loop goes on
+            await asyncio.sleep(0)
+        assert not take.done()
+        put = await Task.xq.aio.put({})
+        assert (await take).id == put.id
+        assert await Task.xq.aio.take(timeout=0.01) is None
+        assert await Task.xq.aio.take_many(3, timeout=0.01) == []
+
+    run(main())
+    assert Task.xq.waiting() == []
+
+
+def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_shared):
+    Task, before = make_shared({"keep": True}), threading.active_count()
+
+    async def main() -> None:
+        takes = [asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE)) for _ in range(1000)]
+        await waiters(Task, 1000)
+        assert threading.active_count() - before <= THREADS
+        put = await Task.xq.aio.put_many(tasks(1000))
+        taken = await asyncio.gather(*takes)
+        assert sorted(each.id for each in taken) == [each.id for each in put]
+
+    run(main())
+    assert Task.xq.waiting() == []
+
+
+def test_a_take_wakes_by_a_put_of_another_thread(make_shared):
+    Task = make_shared()
+
+    def put() -> None:
+        Task.put({})
+        make_shared.db.close()
+
+    async def main() -> None:
+        take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
+        await waiters(Task, 1)
+        await asyncio.to_thread(put)
+        assert await take
+
+    run(main())
+
+
+def test_the_end_of_a_task_is_awaited(make_db):
+    Task = make_db({"keep": True})
+
+    async def main() -> None:
+        asked = asyncio.create_task(Task.xq.aio.put(task(name="a"), wait=PATIENCE))
+        taken = await Task.xq.aio.take(timeout=PATIENCE)
+        also = asyncio.create_task(Task.xq.aio.wait(taken, PATIENCE))
+        while len(await Task.xq.aio.waiting()) < 2:
+            await asyncio.sleep(0.005)
+        await Task.xq.aio.ack(taken)
+        for waited in (await asked, await also):
+            assert (waited[0].name, waited[0].status, waited[1]) == ("a", "D", True)
+        other = await Task.xq.aio.put({})
+        assert (await Task.xq.aio.wait(other, 0.01))[1] is False
+
+    run(main())
+
+
+def test_a_cancelled_wait_leaves_nobody_waiting(make_db):
+    Task = make_db({"keep": True})
+
+    async def main() -> None:
+        put = await Task.xq.aio.put({})
+        wait = asyncio.create_task(Task.xq.aio.wait(put))
+        while not await Task.xq.aio.waiting():
+            await asyncio.sleep(0.005)
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wait
+        while await Task.xq.aio.waiting():
+            await asyncio.sleep(0.005)
+
+    run(main())
+
+
+def test_a_put_waits_for_room(make_db):
+    Task = make_db({"limit": 1})
+
+    async def main() -> None:
+        await Task.xq.aio.put({})
+        with pytest.raises(xq.Full):
+            await Task.xq.aio.put({})
+        with pytest.raises(xq.Full):
+            await Task.xq.aio.put({}, timeout=0.01)
+        put = asyncio.create_task(Task.xq.aio.put(task(name="late"), timeout=PATIENCE))
+        await asyncio.sleep(0)
+        await Task.xq.aio.ack(await Task.xq.aio.take())
+        assert (await put).name == "late"
+
+    run(main())
+
+
+def test_each_utube_has_one_taken_task_in_order(make_db):
+    Task = make_db({"utube": True, "keep": True}, roles=("runat", "utube"))
+
+    async def main() -> None:
+        for n in range(12):
+            await Task.xq.aio.put(task(name=str(n), utube="ab"[n % 2]))
+        seen: dict[str, list[int]] = {"a": [], "b": []}
+
+        async def work() -> None:
+            while taken := await Task.xq.aio.take(timeout=0.5):
+                seen[taken.utube].append(int(taken.name))
+                await asyncio.sleep(0)
+                await Task.xq.aio.ack(taken)
+
+        await asyncio.gather(*(work() for _ in range(5)))
+        assert seen == {"a": [0, 2, 4, 6, 8, 10], "b": [1, 3, 5, 7, 9, 11]}
+
+    run(main())
+
+
+# cancelled
+
+
+def test_cancelled_takes_lose_no_task_and_double_none(make_shared):
+    Task, chance = make_shared({"keep": True}), random.Random(7)
+
+    async def main() -> None:
+        acked = Counter[int]()
+
+        async def take(timeout: float | None) -> None:
+            taken = await Task.xq.aio.take(timeout=timeout)
+            if taken is not None:
+                acked[(await asyncio.shield(Task.xq.aio.ack(taken))).id] += 1
+
+        async def cancel_some(takes: list[asyncio.Task[None]]) -> None:
+            for each in takes:
+                if chance.random() < 0.5:
+                    await asyncio.sleep(chance.choice([0, 0, 0.0005]))
+                each.cancel()
+
+        for _ in range(10):
+            takes = [asyncio.create_task(take(chance.choice([0, PATIENCE]))) for _ in range(100)]
+            puts = [asyncio.create_task(Task.xq.aio.put({})) for _ in range(50)]
+            await cancel_some(takes)
+            await asyncio.gather(*takes, return_exceptions=True)
+            await asyncio.gather(*puts)
+        # An ack whose caller was cancelled may still be on its way, and so may the release of a task.
+        while (await Task.xq.aio.stats()).counts["T"]:
+            await asyncio.sleep(0.01)
+        while taken := await Task.xq.aio.take():
+            await Task.xq.aio.ack(taken)
+        assert max(acked.values(), default=1) == 1
+
+    run(main())
+    stats = Task.stats()
+    assert stats.counts == {"R": 0, "T": 0, "D": 500}
+    assert stats.transition["T-D"] == 500
+    assert Task.xq.waiting() == []
+    assert is_exact(Task)
+
+
+def test_a_task_of_a_cancelled_take_is_released_to_its_place(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        put = await Task.xq.aio.put_many(tasks(5))
+        takes = [asyncio.create_task(Task.xq.aio.take()) for _ in range(3)]
+        await asyncio.sleep(0)  # they have begun
+        for each in takes:
+            each.cancel()
+        ended = await asyncio.gather(*takes, return_exceptions=True)
+        kept = {each.id for each in ended if isinstance(each, Task)}
+        while (await Task.xq.aio.stats()).counts["T"] > len(kept):
+            await asyncio.sleep(0.005)
+        rest = [each.id for each in await Task.xq.aio.take_many(5)]
+        assert rest == [each.id for each in put if each.id not in kept]
+
+    run(main())
+
+
+def test_a_take_with_a_timeout_of_asyncio_gives_its_place_to_the_next(make_shared):
+    Task = make_shared()
+
+    async def main() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(Task.xq.aio.take(timeout=None), 0.05)
+        take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
+        await waiters(Task, 1)
+        put = await Task.xq.aio.put({})
+        assert (await take).id == put.id
+
+    run(main())
+
+
+# transactions and sessions
+
+
+def test_a_block_of_atomic_commits_as_a_whole(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        async with Task.xq.aio.atomic():
+            await Task.xq.aio.put(task(name="a"))
+            taken = await Task.xq.aio.take()
+            await Task.xq.aio.transaction(lambda: Task.update(size=7).execute())
+            await Task.xq.aio.release(taken)
+        with pytest.raises(ZeroDivisionError):
+            async with Task.xq.aio.atomic():
+                await Task.xq.aio.put(task(name="b"))
+                raise ZeroDivisionError
+        async with Task.xq.aio.atomic():
+            with pytest.raises(ZeroDivisionError):
+                async with Task.xq.aio.atomic():
+                    await Task.xq.aio.put(task(name="c"))
+                    raise ZeroDivisionError
+            await Task.xq.aio.put(task(name="d"))
+
+    run(main())
+    assert [(each.name, each.size) for each in Task.select(Task.name, Task.size).order_by(Task.id)][0] == ("a", 7)
+    assert [each.name for each in Task.select().order_by(Task.id)] == ["a", "d"]
+    assert is_exact(Task)
+
+
+def test_a_call_of_another_coroutine_is_no_part_of_a_block(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        entered, put = asyncio.Event(), list[Any]()
+
+        async def another() -> None:
+            await entered.wait()
+            put.append(await Task.xq.aio.put(task(name="other")))
+
+        other = asyncio.create_task(another())
+        with pytest.raises(ZeroDivisionError):
+            async with Task.xq.aio.atomic():
+                await Task.xq.aio.put(task(name="mine"))
+                entered.set()
+                await asyncio.sleep(0.02)
+                raise ZeroDivisionError
+        await other
+        assert put[0].name == "other"
+
+    run(main())
+    assert [each.name for each in Task.select()] == ["other"]
+
+
+def test_a_cancelled_block_is_rolled_back(make_db):
+    Task = make_db()
+
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def block() -> None:
+            async with Task.xq.aio.atomic():
+                await Task.xq.aio.put({})
+                entered.set()
+                await asyncio.sleep(STUCK)
+
+        running = asyncio.create_task(block())
+        await entered.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await Task.xq.aio.put({})
+
+    run(main())
+    assert Task.select().count() == 1
+
+
+def test_waiting_in_a_block_is_refused(make_db):
+    Task = make_db({"limit": 9})
+
+    async def main() -> None:
+        async with Task.xq.aio.atomic():
+            put = await Task.xq.aio.put({})
+            for wait in (
+                lambda: Task.xq.aio.take(timeout=1),
+                lambda: Task.xq.aio.wait(put, 1),
+                lambda: Task.xq.aio.put({}, wait=1),
+                lambda: Task.xq.aio.put({}, timeout=1),
+            ):
+                with pytest.raises(xq.InTransaction):
+                    await wait()
+            assert await Task.xq.aio.take()
+
+    run(main())
+    assert Task.stats().counts["T"] == 1
+
+
+def test_coroutines_take_by_their_own_sessions(make_db):
+    Task = make_db({"keep": True})
+
+    async def main() -> None:
+        await Task.xq.aio.put_many(tasks(2))
+        async with Task.xq.aio.session() as mine:
+            taken = await Task.xq.aio.take()
+            assert (await Task.xq.aio.current_session()).uuid == mine.uuid
+            assert [session for _, session, _ in await Task.xq.aio.taken()] == [mine.uuid]
+        with pytest.raises(xq.WrongState):  # the end of the session has released it
+            await Task.xq.aio.ack(taken)
+        assert (await Task.xq.aio.current_session()).uuid != mine.uuid
+
+        async def one() -> Any:
+            async with Task.xq.aio.session() as session:
+                return (await Task.xq.aio.take()).id, session.uuid, [s for _, s, _ in await Task.xq.aio.taken()]
+
+        first, second = await asyncio.gather(one(), one())
+        assert first[1] != second[1]
+
+    run(main())
+    eventually(lambda: Task.stats().counts["R"] == 2)
+
+
+# loops, threads, processes
+
+
+def test_event_loops_may_follow_one_another(make_db):
+    Task = make_db()
+    for n in range(3):
+        run(Task.xq.aio.put(task(name=str(n))))
+
+    async def forget() -> None:
+        asyncio.ensure_future(Task.xq.aio.take(timeout=None))  # noqa: RUF006 (which the end of the loop cancels)
+        await asyncio.sleep(0)
+
+    run(forget())
+    eventually(lambda: Task.stats().counts["T"] == 0)
+    assert [each.name for each in run(Task.xq.aio.take_many(5))] == ["0", "1", "2"]
+
+
+def test_a_forked_child_has_threads_of_its_own(make_shared):
+    Task = make_shared()
+
+    async def main() -> int:
+        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
+        return len(await Task.xq.aio.by_state("R"))
+
+    assert run(main()) == 3
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(run(main()))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+    assert run(main()) == 9

@@ -1,0 +1,470 @@
+"""`Page.xq.aio`: the methods of a queue for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
+from queue import SimpleQueue
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
+
+from xq.core.errors import BadValue
+from xq.core.ports import Connections
+from xq.engine.finish import Update
+from xq.queue import MISSING, Queue, count_of
+from xq.runtime import callers
+from xq.runtime.callers import Job, Runner, Shared
+from xq.runtime.turns import Call, Held, Kind, Turns, kind, sleep, step
+from xq.runtime.waiters import LOOK, Steps
+from xq.sessions.session import Session
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+Where = Literal["loop", "thread"]
+
+_blocks: ContextVar[tuple[Block, ...]] = ContextVar("xq_blocks", default=())  # that the coroutine has entered
+
+
+class Access(NamedTuple):
+    """How coroutines call one database."""
+
+    database: object
+    shared: Shared
+    is_private: bool  # on the event loop: no other thread reaches it
+    by_orm: bool  # by the ORM's own rule
+    is_local: bool  # a file or memory, not a server
+    on_loop: bool  # short calls on the event loop
+
+
+class Block:
+    """An open transaction of a coroutine: its calls run on one connection."""
+
+    def __init__(self, access: Access, run: Runner | None, afterwards: Runner) -> None:
+        self.database = access.database
+        self.gate = access.shared.gate
+        self.is_open = True
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._run: Runner = run or self._jobs.put
+        self._afterwards = afterwards
+        # The first job waits until no other transaction is open on a connection that coroutines share.
+        self.begin: Runner = partial(self.gate.pass_through, run, owner=self) if run else self._jobs.put
+
+    def run(self, job: Job) -> None:
+        (self._run if self.is_open else self._afterwards)(job)
+
+    def serve(self) -> None:
+        """Run the jobs in this thread until the transaction ends."""
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def end(self) -> None:
+        self.is_open = False
+        self._jobs.put(None)
+        if self.gate.owner is self:
+            self.gate.open()
+
+
+def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[Aio[T], P], Coroutine[Any, Any, R]]:
+    """Return the asynchronous twin of a method of the queue."""
+
+    @wraps(method)
+    async def call(self: Aio[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._call(partial(method, self._queue, *args, **kwargs))
+
+    return call
+
+
+class Aio(Generic[T]):
+    """The methods of a queue for asyncio: `page = await Page.xq.aio.take()`.
+
+    Arguments, results and errors are those of the methods of `Queue`. A call that waits occupies no thread. If the
+    coroutine of a take is cancelled, the task that it may have taken is released. The calls of one turn of the event
+    loop share a transaction, and each returns after its commit.
+    """
+
+    def __init__(self, queue: Queue[T], where: Where = "loop") -> None:
+        self._queue = queue
+        self._where = where
+        self._turns: Turns[T] = Turns(queue, self._run)
+        self._known: Access | None = None
+        self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run the calls of its turn
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself does not keep them alive
+
+    def __repr__(self) -> str:
+        return f"<asyncio of {self._queue!r}>"
+
+    # producers and consumers
+
+    @overload
+    async def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+
+    @overload
+    async def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+
+    async def put(
+        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+    ) -> T | tuple[T, bool]:
+        brought, waiting = {} if task is MISSING else task, self._turns.waiting
+        if timeout is not MISSING:
+            if wait is not MISSING:
+                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+            return await self._steps(waiting.putting(brought, options, waiting.seconds(timeout)))
+        if wait is not MISSING:
+            seconds = waiting.seconds(wait, "wait")
+            return await self._steps(waiting.putting_and_waiting(brought, options, seconds))
+        if not self._access().is_local and waiting.machine.guard("unique") is not None:
+            # It may wait for another transaction, and the others of its turn with it.
+            return await self._call(partial(self._queue.put, brought, **options))
+        put: T = await self._soon(kind("put", options), brought)
+        return put
+
+    async def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
+        taken = await self._take(1, timeout, tube, options)
+        return taken[0] if taken else None
+
+    async def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+        return await self._take(count_of(n), timeout, tube, options)
+
+    async def _take(self, n: int, timeout: float | None, tube: str | None, options: dict[str, Any]) -> list[T]:
+        if tube is not None:
+            self._queue.adapter.tube(tube)
+        waiting = self._turns.waiting
+        seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else waiting.seconds(timeout)
+        alike = kind("take", options, tube)
+        at_once = seconds == 0 or n == 0
+        # Where a transaction may be open the call must first raise InTransaction.
+        looks = at_once or (self._block() is None and not self._access().is_private)
+        found = await self._look(alike, n) if looks else []
+        if not at_once and not found:
+            steps = waiting.taking(tube, seconds, looked=looks)
+            found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
+        return [task for task, _ in found]
+
+    def _look(self, alike: Kind, n: int) -> Awaitable[list[Held[T]]]:
+        return self._soon(alike, n, self._turns.release)
+
+    async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        return await self._finish("ack", key, update, options)
+
+    async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        return await self._finish("release", key, update, options)
+
+    async def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
+        return await self._finish("bury", key, update, {})
+
+    async def touch(self, key: object, increment: float) -> T:
+        self._turns.waiting.tasks.seconds("increment", increment, ends=True)
+        return await self._finish("touch", key, None, {"increment": increment})
+
+    async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: dict[str, Any]) -> T:
+        moved: T = await self._soon(kind(event, options), (key, update))
+        return moved
+
+    async def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+        waiting = self._turns.waiting
+        parts, _ = waiting.tasks.identify(key)
+        return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
+
+    # Those with **options in full: a type checker cannot tell these from `self`.
+
+    async def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
+        return await self._call(partial(self._queue.put_many, tasks, **options))
+
+    async def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+        return await self._call(partial(self._queue.ack_many, keys, update=update, **options))
+
+    async def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+        return await self._call(partial(self._queue.release_many, keys, update=update, **options))
+
+    bury_many = twin(Queue.bury_many)
+    touch_many = twin(Queue.touch_many)
+    transaction = twin(Queue.transaction)
+
+    # operators
+
+    @overload
+    async def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T: ...
+
+    @overload
+    async def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]: ...
+
+    async def dig(
+        self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
+    ) -> T | list[T]:
+        work: partial[T | list[T]] = partial(self._queue.dig, key, n=n, update=update, **options)
+        return await self._call(work)
+
+    kick = dig
+
+    async def plow(self, n: int | None = None, **options: Any) -> list[T]:
+        return await self._call(partial(self._queue.plow, n, **options))
+
+    async def snatch(self, key: object, **options: Any) -> T:
+        return await self._call(partial(self._queue.snatch, key, **options))
+
+    async def restart(self, key: object, **options: Any) -> T:
+        return await self._call(partial(self._queue.restart, key, **options))
+
+    async def switch(self, key: object, to: str, **options: Any) -> T:
+        return await self._call(partial(self._queue.switch, key, to, **options))
+
+    async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        return await self._call(partial(self._queue.call, event, key, update=update, **options))
+
+    kill = twin(Queue.kill)
+    kill_many = twin(Queue.kill_many)
+    release_all = twin(Queue.release_all)
+    truncate = twin(Queue.truncate)
+    sweep = twin(Queue.sweep)
+
+    # looking, installing
+
+    peek = twin(Queue.peek)
+    by_state = twin(Queue.by_state)
+    count = twin(Queue.count)
+    taken = twin(Queue.taken)
+    waiting = twin(Queue.waiting)
+    sessions = twin(Queue.sessions)
+    stats = twin(Queue.stats)
+    queue_stats = stats
+    reset = twin(Queue.reset)
+    history = twin(Queue.history)
+    current_session = twin(Queue.current_session)
+    configure = twin(Queue.configure)
+    plan = twin(Queue.plan)
+    install = twin(Queue.install)
+    ddl = twin(Queue.ddl)
+    check = twin(Queue.check)
+    recount = twin(Queue.recount)
+    uninstall = twin(Queue.uninstall)
+    reconfigure = twin(Queue.reconfigure)
+
+    @asynccontextmanager
+    async def session(self, uuid: object = None) -> AsyncIterator[Session]:
+        """Enter a new session, or the open session of this uuid: `async with Page.xq.aio.session() as session:`.
+
+        The calls of the block take by it. Raises UnknownSession.
+        """
+        session = await self._call(partial(self._queue.session, uuid))
+        await self._call(session.hold, lambda held: session.leave())
+        session.note(joined=False)
+        try:
+            yield session
+        finally:
+            try:
+                await self._call(session.__exit__, must=True)
+            finally:
+                session.forget()  # the call has done so for a copy of the coroutine's context
+
+    @asynccontextmanager
+    async def atomic(self) -> AsyncIterator[None]:
+        """Open a transaction for the block: `async with Page.xq.aio.atomic():`. Within one, a savepoint.
+
+        The calls of the block run on one connection, that of no other coroutine. `transaction(work)` runs a function
+        of yours there. The calls of tasks that the block starts belong to it as well.
+        """
+        outer = self._block()
+        block = outer or await self._new_block()
+        try:
+            begin = partial(_begin, self._queue.adapter.store)
+            run, dropped = (block.run, None) if outer else (block.begin, block.end)
+            transaction = await self._call(begin, _roll_back, run=run, dropped=dropped)
+            _blocks.set((*_blocks.get(), block))
+            try:
+                yield
+            except BaseException as error:
+                await self._call(
+                    partial(transaction.__exit__, type(error), error, error.__traceback__), run=block.run, must=True
+                )
+                raise
+            else:
+                await self._call(partial(transaction.__exit__, None, None, None), run=block.run, must=True)
+            finally:
+                _blocks.set(_blocks.get()[:-1])
+        finally:
+            if not outer:
+                block.end()
+
+    async def _new_block(self) -> Block:
+        access, store = self._access(), self._queue.adapter.store
+        # A test case of Django has opened a transaction already: the block is a part of that.
+        shares = access.is_private or (access.by_orm and await self._call(store.in_transaction))
+        block = Block(access, self._run_anyway if shares else None, self._run)
+        if not shares:
+            access.shared.blocks.submit(store, block.serve)
+        return block
+
+    # how calls run
+
+    def _access(self) -> Access:
+        store, known = self._queue.adapter.store, self._known
+        database = store.database
+        if known is None or known.database is not database:
+            local = self._turns.waiting.database.definition.dialects[store.engine].is_local
+            rule = store.for_coroutine(_nothing)
+            if rule is not None:
+                rule.close()
+            private = store.is_private
+            on_loop = local and self._where == "loop" and rule is None and not private
+            shared = callers.of(database, local)
+            known = self._known = Access(database, shared, private, rule is not None, local, on_loop)
+        return known
+
+    def _block(self) -> Block | None:
+        """Return the innermost open transaction of this coroutine on the database."""
+        if not (blocks := _blocks.get()):
+            return None
+        database = self._queue.adapter.store.database
+        return next((block for block in reversed(blocks) if block.is_open and block.database is database), None)
+
+    def _run(self, job: Job) -> None:
+        """Run a job off the event loop, if another thread reaches the database."""
+        access = self._access()
+        if access.is_private or access.by_orm:
+            access.shared.gate.pass_through(self._run_anyway, job)
+        else:
+            access.shared.calls.submit(self._queue.adapter.store, job)
+
+    def _run_anyway(self, job: Job) -> None:
+        """Run a job on a connection that coroutines share, although a transaction may be open there."""
+        store = self._queue.adapter.store
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the loop has ended, and the coroutine with it
+            if store.is_private:
+                job()
+            else:
+                self._access().shared.calls.submit(store, job)
+            return
+        coroutine = store.for_coroutine(job)
+        if coroutine is None:
+            loop.call_soon(job)
+        else:
+            task = loop.create_task(coroutine)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _call(
+        self,
+        work: Callable[[], R],
+        undo: Callable[[R], object] | None = None,
+        *,
+        run: Runner | None = None,
+        dropped: Callable[[], object] | None = None,
+        must: bool = False,
+    ) -> R:
+        """Run work off the event loop. If the caller is cancelled, `undo` the result, or call `dropped`.
+
+        `must`: run it also if the caller is cancelled before.
+        """
+        if run is None:
+            block = self._block()
+            run = self._run if block is None else block.run
+        call: Call[R] = Call(undo, dropped)
+        run(partial(call.perform, partial(self._connected, work), must))
+        return await call.wait(run)
+
+    def _connected(self, work: Callable[[], R]) -> R:
+        store = self._queue.adapter.store
+        if store.in_use is None and store.has_threads:
+            store.connect()
+        return work()
+
+    async def _soon(self, alike: Kind, item: object, undo: Callable[[Any], object] | None = None) -> Any:
+        """Run a short call with the others of this turn of the event loop."""
+        try:
+            hash(alike)
+        except TypeError:  # for the call itself to refuse
+            return await self._call(partial(self._turns.one, alike, item), undo)
+        if self._block() is not None:
+            return await self._call(partial(self._turns.one, alike, item), undo)
+        call: Call[Any] = Call(undo, None, alike, item)
+        self._turns.add(call)
+        if self._flushing is not call.loop:
+            self._flushing = call.loop
+            call.loop.call_soon(self._flush)
+        return await call.wait(self._run)
+
+    def _flush(self) -> None:
+        """Run the calls of this turn."""
+        self._flushing = None
+        store = self._queue.adapter.store
+        if not self._access().on_loop or store.in_transaction():
+            self._run(self._turns.run)
+            return
+        try:
+            more = self._turns.run_or_raise()
+        except Exception:  # another connection writes, say: a thread waits for it, and raises what it must
+            self._run(self._turns.run)
+        else:
+            if more:
+                self._flushing = asyncio.get_running_loop()
+                self._flushing.call_soon(self._flush)
+
+    async def _steps(
+        self,
+        steps: Steps[R],
+        look: Callable[[], Awaitable[object]] | None = None,
+        undo: Callable[[R], object] = lambda result: None,
+    ) -> R:
+        """Run a call that waits. It sleeps on the event loop."""
+
+        def undone(end: tuple[bool, Any]) -> None:
+            has_ended, result = end
+            if has_ended:
+                undo(result)
+            else:
+                steps.close()
+
+        def dropped() -> None:
+            steps.close()
+            if found:
+                undo(found)
+
+        answer: object = None
+        found: Any = None  # by the last look, and not yet given to the steps
+        failed: Exception | None = None
+        while True:
+            try:
+                has_ended, request = await self._call(partial(step, steps, answer, failed), undone, dropped=dropped)
+            except Exception:
+                if found:
+                    self._run(partial(undo, found))
+                raise
+            if has_ended:
+                result: R = request
+                return result
+            try:
+                answer, found, failed = None, None, None
+                if request is LOOK and look is not None:
+                    answer = found = await look()
+                else:
+                    answer = await sleep(*request)
+            except Exception as error:
+                failed = error
+            except BaseException:
+                self._run(steps.close)
+                raise
+
+
+def _nothing() -> None:
+    pass
+
+
+def _begin(store: Connections) -> AbstractContextManager[object]:
+    transaction = store.atomic()
+    transaction.__enter__()
+    return transaction
+
+
+def _roll_back(transaction: AbstractContextManager[object]) -> None:
+    error = asyncio.CancelledError()
+    transaction.__exit__(type(error), error, None)
+
+
+for _name, _method in vars(Aio).items():
+    if not _name.startswith("_") and _method.__doc__ is None:
+        _method.__doc__ = getattr(Queue, _name).__doc__

@@ -1,0 +1,176 @@
+"""Where the calls of coroutines run: threads that call the database for them, with a connection each.
+
+The threads of a database start as calls come, and end when they have had none for IDLE seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from xq.core.ports import Connections, keep
+from xq.sessions import session as sessions
+from xq.sessions.forking import at_fork
+from xq.sessions.liveness import members_of
+
+log = logging.getLogger("xq")
+
+Job = Callable[[], None]  # raises nothing
+Runner = Callable[[Job], None]  # runs a job, at once or later, and the jobs given to it one after the other
+
+ON_A_FILE: Final = 1  # threads that call a database which has one writer at a time
+ON_A_SERVER: Final = 4
+BLOCKS: Final = 8  # transactions of coroutines that may be open at a time, each with a thread of its own
+IDLE = 10.0  # seconds
+ENDS = 5.0  # seconds for the threads to end with the process
+
+
+class Callers:
+    """Threads that run jobs: up to `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._reset()
+
+    def _reset(self) -> None:
+        self._jobs: deque[tuple[Connections, Job] | None] = deque()
+        self._changed = threading.Condition()  # guards the jobs and the number of idle threads
+        self._idle = 0
+        self._threads: dict[threading.Thread, Any] = {}  # each with its connection
+
+    def submit(self, store: Connections, job: Job) -> None:
+        """Run a job in one of the threads, with the connection that the store has there."""
+        with self._changed:
+            self._jobs.append((store, job))
+            if len(self._jobs) <= self._idle:
+                self._changed.notify()
+                return
+            if len(self._threads) >= self._most:
+                return
+            thread = threading.Thread(target=self._serve, name="xq calls of coroutines", daemon=True)
+            self._threads[thread] = None
+        thread.start()
+
+    def end(self) -> None:
+        """End the threads after the jobs that were submitted."""
+        with self._changed:
+            threads = list(self._threads)
+            self._jobs.extend(None for _ in threads)
+            self._changed.notify_all()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(ENDS)
+
+    def _serve(self) -> None:
+        me, store = threading.current_thread(), None
+        try:
+            while (given := self._next()) is not None:
+                store, job = given
+                job()
+                self._threads[me] = store.own_connection
+                del given, job  # else they live until the next one
+        finally:
+            self._threads.pop(me, None)
+            try:
+                if store is not None:
+                    store.disconnect()
+            except Exception as error:  # the database may be gone
+                log.debug("a connection of a coroutine's calls could not be closed: %s", error)
+
+    def _next(self) -> tuple[Connections, Job] | None:
+        """Return the next job; None if none came for IDLE seconds, or to end the thread."""
+        with self._changed:
+            while not self._jobs:
+                self._idle += 1
+                try:
+                    notified = self._changed.wait(IDLE)
+                finally:
+                    self._idle -= 1
+                if not notified and not self._jobs:
+                    self._threads.pop(threading.current_thread(), None)
+                    return None
+            return self._jobs.popleft()
+
+    def forked(self) -> None:
+        """Start anew in a forked child, and keep the connections of its parent's threads from being closed there."""
+        for connection in self._threads.values():
+            keep(connection)
+        self._reset()
+
+
+class Gate:
+    """Keeps jobs back while a transaction of one coroutine is open, on a connection that all of them share."""
+
+    def __init__(self) -> None:
+        self.owner: object = None  # the transaction
+        self._held: deque[tuple[object, Runner, Job]] = deque()
+
+    def pass_through(self, run: Runner, job: Job, owner: object = None) -> None:
+        """Run a job now, or when the open transaction has ended. With an `owner`, the job opens a transaction."""
+        if self.owner is not None:
+            self._held.append((owner, run, job))
+            return
+        self.owner = owner
+        run(job)
+
+    def open(self) -> None:
+        """Run the jobs that were kept back, up to the next transaction."""
+        self.owner = None
+        while self._held and self.owner is None:
+            self.owner, run, job = self._held.popleft()
+            run(job)
+
+
+class Shared:
+    """What the coroutines of this process share for one database."""
+
+    def __init__(self, one_writer: bool) -> None:
+        self.calls = Callers(ON_A_FILE if one_writer else ON_A_SERVER)
+        self.blocks = Callers(BLOCKS)
+        self.gate = Gate()
+
+    def forked(self) -> None:
+        """Start anew in a forked child, which has neither the threads nor the coroutines of its parent."""
+        self.calls.forked()
+        self.blocks.forked()
+        self.gate = Gate()
+
+    def end(self) -> None:
+        self.calls.end()
+        self.blocks.end()
+
+
+_of_database: WeakKeyDictionary[Any, Shared] = WeakKeyDictionary()
+
+
+def of(database: object, one_writer: bool) -> Shared:
+    """Return what the coroutines of this process share for a database."""
+    shared = _of_database.get(database)
+    if shared is None:
+        shared = _of_database.setdefault(database, Shared(one_writer))
+    return shared
+
+
+def leave(database: object) -> None:
+    """End the threads that call this database."""
+    shared = _of_database.pop(database, None)
+    if shared is not None:
+        shared.end()
+
+
+def _before_exit() -> None:
+    for shared in members_of(_of_database.values()):
+        shared.end()
+
+
+def _in_child() -> None:
+    for shared in members_of(_of_database.values()):
+        shared.forked()
+
+
+sessions.before_exit.append(_before_exit)
+at_fork("threads", _in_child)

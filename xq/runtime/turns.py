@@ -1,0 +1,353 @@
+"""Calls of coroutines on their way to the database and back.
+
+The calls of one turn of an event loop share a transaction. A call that is alone in its turn runs plainly. Equal calls
+become one statement. If that fails, its calls run one by one, and each raises its own error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from xq.core.errors import Error, NotInstalled
+from xq.core.ports import UNANSWERED, ErrorKind
+from xq.core.values import Taken
+from xq.runtime.callers import Runner
+from xq.runtime.waiters import Awake, Sleep, Waiting
+from xq.sessions.session import entered
+
+if TYPE_CHECKING:
+    from xq.queue import Queue
+
+T = TypeVar("T")
+R = TypeVar("R")
+Held = tuple[T, str | None]  # a taken task and its token
+
+MOST: Final = 64  # calls in a transaction
+
+log = logging.getLogger("xq")
+_settling = threading.Lock()  # a thread settles a call, or its coroutine leaves it: one comes first
+
+
+class Call(Generic[R]):
+    """A call that a coroutine awaits and another thread may run.
+
+    If the coroutine is cancelled, `undo` gets the result of a call that had begun. One that had not begun is dropped.
+    """
+
+    __slots__ = ("context", "dropped", "error", "future", "gone", "item", "kind", "loop", "result", "settled", "undo")
+
+    def __init__(
+        self,
+        undo: Callable[[R], object] | None = None,
+        dropped: Callable[[], object] | None = None,
+        kind: Kind | None = None,
+        item: Any = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[R] = self.loop.create_future()
+        self.context = copy_context()
+        self.undo = undo
+        self.dropped = dropped
+        self.kind: Any = kind
+        self.item = item
+        self.gone = self.settled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    async def wait(self, run: Runner) -> R:
+        """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it."""
+        try:
+            return await self.future
+        except BaseException:
+            with _settling:
+                self.gone = True
+                late = self.settled
+            if late and self.error is None and self.undo is not None:
+                run(partial(self._undone, self.undo))
+            if self.future.done() and not self.future.cancelled():
+                self.future.exception()  # asyncio logs an exception that nobody has retrieved
+            raise
+
+    def perform(self, work: Callable[[], R], must: bool = False) -> None:
+        """Run the work in the context of the coroutine, and deliver its result. Raises nothing of the work's."""
+        if self.gone and not must:
+            if self.dropped is not None:
+                self.dropped()
+            return
+        try:
+            result, error = self.context.run(work), None
+        except BaseException as raised:
+            result, error = None, raised
+        self.settle(result, error)
+        deliver([self])
+
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        """Record the end of the call. Undo the result if the coroutine is gone."""
+        if isinstance(error, StopIteration):  # a future cannot raise it
+            error = RuntimeError(f"the call raised {error!r}")
+        with _settling:
+            self.result, self.error, self.settled = result, error, True
+            gone = self.gone
+        if gone and error is None and self.undo is not None:
+            self._undone(self.undo)
+
+    def _undone(self, undo: Callable[[R], object]) -> None:
+        try:
+            self.context.run(undo, self.result)
+        except Exception as error:
+            log.warning("the result of a cancelled call could not be undone: %s", error)
+
+    def deliver(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+def deliver(calls: Sequence[Call[Any]]) -> None:
+    """Wake the coroutines of settled calls, on their event loops."""
+    loops: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
+    for call in calls:
+        loops.setdefault(call.loop, []).append(call)
+    for loop, settled in loops.items():
+        soon(loop, partial(_deliver_all, settled))
+
+
+def _deliver_all(calls: Sequence[Call[Any]]) -> None:
+    for call in calls:
+        call.deliver()
+
+
+def soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Run a call on a loop, from any thread. Does nothing if the loop is closed: its coroutines are gone."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
+
+
+async def sleep(awake: Awake, seconds: float) -> bool:
+    """Sleep until an event is set, and clear it. Return False if it was not set within `seconds`."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    awake.call = partial(soon, loop, wake)
+    timer = loop.call_later(max(0.0, seconds), wake)
+    try:
+        if not awake.is_set():
+            await future
+    finally:
+        timer.cancel()
+        awake.call = None
+    woken = awake.is_set()
+    awake.clear()
+    return woken
+
+
+class Kind(NamedTuple):
+    """What calls must have in common to become one statement."""
+
+    event: str
+    options: tuple[tuple[str, Hashable], ...]
+    tube: str | None
+    entered: Hashable  # the sessions that the coroutine has entered
+
+
+def kind(event: str, options: dict[str, Any], tube: str | None = None) -> Kind:
+    return Kind(event, tuple(options.items()), tube, entered())
+
+
+class Turns(Generic[T]):
+    """The calls of one queue that may share transactions.
+
+    An item of a put is the task, of a take the number of tasks, of any other event a key and the `update`.
+    """
+
+    def __init__(self, queue: Queue[T], runner: Runner) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._calls: deque[Call[Any]] = deque()
+
+    @property
+    def waiting(self) -> Waiting[T]:
+        return self._queue.adapter.waiting
+
+    def add(self, call: Call[Any]) -> None:
+        self._calls.append(call)
+
+    def _next(self) -> list[Call[Any]]:
+        """Remove and return up to MOST calls, without those whose coroutines are gone."""
+        calls: list[Call[Any]] = []
+        while self._calls and len(calls) < MOST:
+            with suppress(IndexError):  # another thread popped it
+                call = self._calls.popleft()
+                if not call.gone and not call.loop.is_closed():
+                    calls.append(call)
+        return calls
+
+    def run(self) -> None:
+        """Run all of the calls. Other threads may help."""
+        calls, store = self._next(), self.waiting.database.store
+        if self._calls:
+            self._runner(self.run)
+        if not calls:
+            return
+        try:
+            if store.in_use is None and store.has_threads:
+                store.connect()
+            self._run(calls)
+        except BaseException as error:
+            for call in calls:
+                if not call.settled:
+                    call.settle(None, error)
+        deliver(calls)
+
+    def run_or_raise(self) -> bool:
+        """Run up to MOST of the calls, and return whether there are more.
+
+        Raises, and keeps the calls, if another connection writes to the database now.
+        """
+        calls = self._next()
+        try:
+            if calls:
+                with self.waiting.database.dialect.impatient(self.waiting.database.store):
+                    self._run(calls, locked=True)
+        finally:
+            self._calls.extendleft(call for call in reversed(calls) if not call.settled)
+            deliver([call for call in calls if call.settled])
+        return bool(self._calls)
+
+    def _run(self, calls: list[Call[Any]], locked: bool = False) -> None:
+        """Run and settle these calls. With `locked`, raise if the database is locked, and settle none."""
+        store = self.waiting.database.store
+        if len(calls) > 1:
+            tokens: list[str | None] = []
+            try:
+                with store.atomic():
+                    ends = [end for alike in _alike(calls) for end in self._together(alike, tokens)]
+            except BaseException as error:
+                self.waiting.takes.in_doubt.add(tokens, error)
+                known = store.classify(error)
+                if locked and known is ErrorKind.TRANSIENT:
+                    raise
+                if known in OF_ALL and not isinstance(error, Error):
+                    for call in calls:
+                        call.settle(None, error)
+                    if isinstance(error, Exception):
+                        return
+                    raise
+                # It was rolled back, by a deadlock, say: each call runs by itself.
+            else:
+                for call, result, failed in ends:
+                    call.settle(result, failed)
+                return
+        for call in calls:
+            result, failed = self._end(call)
+            if locked and failed is not None and store.classify(failed) is ErrorKind.TRANSIENT:
+                raise failed
+            call.settle(result, failed)
+
+    def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
+        """Run alike calls within a transaction, and return each with its result and its error."""
+        kind = calls[0].kind
+        alike = kind.event in ORDER or all(update is None for _, update in (call.item for call in calls))
+        if len(calls) > 1 and alike:
+            try:
+                results = calls[0].context.run(self._many, kind, [call.item for call in calls], tokens)
+                return [(call, result, None) for call, result in zip(calls, results, strict=True)]
+            except Exception as error:
+                self._check_transaction(error)
+        ends = []
+        for call in calls:
+            result, error_of_it = self._end(call, tokens)
+            if error_of_it is not None:
+                self._check_transaction(error_of_it)
+            ends.append((call, result, error_of_it))
+        return ends
+
+    def _check_transaction(self, error: BaseException) -> None:
+        """Raise an error that has ended the transaction, or may have, or that a call alone may not raise."""
+        store = self.waiting.database.store
+        if isinstance(error, NotInstalled) or store.classify(error) in ENDING or not store.in_transaction():
+            raise error
+
+    def _end(self, call: Call[Any], tokens: list[str | None] | None = None) -> tuple[Any, BaseException | None]:
+        try:
+            return call.context.run(self.one, call.kind, call.item, tokens), None
+        except Exception as error:
+            return None, error
+
+    def one(self, kind: Kind, item: Any, tokens: list[str | None] | None = None) -> Any:
+        if kind.event == "put":
+            options: dict[str, Any] = dict(kind.options)
+            return self._queue.put(item, **options)
+        if kind.event == "take":
+            return self._take(kind, item, [] if tokens is None else tokens)
+        key, update = item
+        return self.waiting.finish.one(kind.event, key, dict(kind.options), update)
+
+    def _many(self, kind: Kind, items: list[Any], tokens: list[str | None]) -> list[Any]:
+        if kind.event == "put":
+            return self.waiting.inserts.put(items, dict(kind.options))
+        if kind.event == "take":
+            found = iter(self._take(kind, sum(items), tokens))
+            return [[held for _, held in zip(range(n), found, strict=False)] for n in items]
+        return self.waiting.finish.many(kind.event, [key for key, _ in items], dict(kind.options))
+
+    def _take(self, kind: Kind, n: int, tokens: list[str | None]) -> list[Held[T]]:
+        token: list[str | None] = []
+        found = self.waiting.takes.oldest("take", n, dict(kind.options), tube=kind.tube, then=token.append)
+        tokens.extend(token)
+        return [(task, token[0]) for task in found]
+
+    def release(self, held: Iterable[Held[T]]) -> None:
+        """Release tasks whose taker is gone. Those that it cannot release now are released later."""
+        for task, token in held:
+            parts, _ = self.waiting.tasks.identify(task)
+            try:
+                self.waiting.finish.one("release", Taken(parts, token))
+            except Error as error:  # it is taken no more
+                log.debug("a task of a cancelled take was not released: %s", error)
+            except Exception as error:
+                log.warning("a task of a cancelled take is released later: %s", error)
+                self.waiting.takes.in_doubt.add([token], InterruptedError())
+
+
+# After these the calls are not run again: they might be applied twice, or wait as long once more.
+OF_ALL: Final = frozenset({*UNANSWERED, ErrorKind.TRANSIENT, ErrorKind.LOCKED, ErrorKind.READ_ONLY})
+# After these the transaction is over, or a statement in it would fail as well.
+ENDING: Final = frozenset({ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY, ErrorKind.LOST})
+
+
+def _alike(calls: list[Call[Any]]) -> Iterable[list[Call[Any]]]:
+    """Return the calls in groups that may become one statement: what frees tasks first, takes last."""
+    groups: dict[Kind, list[Call[Any]]] = {}
+    for call in calls:
+        groups.setdefault(call.kind, []).append(call)
+    return sorted(groups.values(), key=lambda group: ORDER.get(group[0].kind.event, 0))
+
+
+ORDER: Final = {"put": 1, "take": 2}
+
+
+def step(steps: Any, answer: object, failed: Exception | None) -> tuple[bool, Any]:
+    """Run a call that waits up to its next request. Return whether it has ended, and its result or the request."""
+    try:
+        return False, steps.send(answer) if failed is None else steps.throw(failed)
+    except StopIteration as end:
+        return True, end.value
+
+
+__all__ = ["Call", "Held", "Kind", "Sleep", "Turns", "deliver", "kind", "sleep", "soon", "step"]
