@@ -47,8 +47,8 @@ def upgrade(
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
     each task, in `workers` threads (see `Queue.worker`). `methods` adds the queue's methods to the model; a sequence
-    names those to add. `clock` is the clock of a test. `aio` says where `Page.xq.aio` makes its short calls on SQLite: on
-    the event loop ("loop"), or in a thread ("thread").
+    names those to add. `clock` is the clock of a test. `aio` says where `Page.xq.aio` makes its short calls on SQLite:
+    on the event loop ("loop"), or in a thread ("thread").
 
     It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
     the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.

@@ -19,7 +19,7 @@ from tests.golden.regenerate import DATABASES, QUEUES, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
-PROGRAMS = ["README.md", "docs/guide.md", "docs/workers.md", "docs/schedules.md", "docs/tubes.md"]
+PROGRAMS = ["README.md", "docs/guide.md", "docs/workers.md", "docs/schedules.md", "docs/asyncio.md", "docs/tubes.md"]
 GENERATE = ROOT / "docs" / "generate.py"
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")

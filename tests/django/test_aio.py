@@ -1,0 +1,74 @@
+"""`Order.xq.aio`: asyncio by Django's own rules."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, transaction
+
+from tests.steps import PATIENCE
+
+
+@pytest.fixture
+def Task(make: Any) -> Any:
+    return make({"keep": True})
+
+
+def test_a_coroutine_puts_takes_and_acks(Task):
+    async def main() -> None:
+        with pytest.raises(SynchronousOnlyOperation):
+            Task.put({})
+        put = await Task.xq.aio.put({"name": "a"})
+        assert (await Task.objects.aget(name="a")).pk == put.pk
+        taken = await Task.xq.aio.take()
+        assert (await Task.xq.aio.ack(taken, update={"name": "b"})).name == "b"
+
+    asyncio.run(main())
+
+
+def test_calls_run_in_the_thread_of_djangos_own_asynchronous_methods(Task):
+    async def main() -> None:
+        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
+        assert await sync_to_async(lambda: connection.connection is not None)()
+        assert await Task.objects.acount() == 3
+
+    asyncio.run(main())
+
+
+def test_in_a_transaction_of_the_thread_a_coroutine_sees_it_and_is_part_of_it(Task):
+    async def put() -> int:
+        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
+        async with Task.xq.aio.atomic():
+            await Task.xq.aio.put({})
+        return int((await Task.xq.aio.stats()).counts["R"])
+
+    with transaction.atomic():
+        Task.put({})
+        assert async_to_sync(put)() == 5
+        transaction.set_rollback(True)
+    assert Task.objects.count() == 0
+
+
+def test_a_block_is_rolled_back_with_its_error(Task):
+    async def fail() -> None:
+        async with Task.xq.aio.atomic():
+            await Task.xq.aio.put({})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(fail())
+    assert Task.objects.count() == 0
+
+
+def test_a_take_waits_without_occupying_the_thread(Task):
+    async def main() -> None:
+        takes = [asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        put = [await Task.xq.aio.put({}) for _ in range(3)]
+        assert sorted([(await take).pk for take in takes]) == [each.pk for each in put]
+
+    asyncio.run(main())
