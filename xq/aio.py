@@ -408,7 +408,7 @@ class Aio(Generic[T]):
         self,
         steps: Steps[R],
         look: Callable[[], Awaitable[object]] | None = None,
-        undo: Callable[[R], object] = lambda result: None,
+        undo: Callable[[Any], None] = lambda result: None,
     ) -> R:
         """Run a call that waits. It sleeps on the event loop."""
 

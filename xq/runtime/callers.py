@@ -70,8 +70,11 @@ class Callers:
         try:
             while (given := self._next()) is not None:
                 store, job = given
-                job()
-                self._threads[me] = store.own_connection
+                try:
+                    job()
+                    self._threads[me] = store.own_connection
+                except Exception:  # a call delivers its own errors: this is the end of one that was cancelled
+                    log.exception("a cancelled call of a coroutine could not be ended")
                 del given, job  # else they live until the next one
         finally:
             self._threads.pop(me, None)
