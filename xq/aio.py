@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
+from datetime import tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
@@ -214,11 +215,21 @@ class Aio(Generic[T]):
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         return await self._call(partial(self._queue.call, event, key, update=update, **options))
 
+    async def every(
+        self, spec: object, task: object, *, name: str | None = None, tz: str | tzinfo | None = None, **options: Any
+    ) -> str:
+        return await self._call(partial(self._queue.every, spec, task, name=name, tz=tz, **options))
+
     kill = twin(Queue.kill)
     kill_many = twin(Queue.kill_many)
     release_all = twin(Queue.release_all)
     truncate = twin(Queue.truncate)
     sweep = twin(Queue.sweep)
+    pause = twin(Queue.pause)
+    resume = twin(Queue.resume)
+    paused = twin(Queue.paused)
+    unschedule = twin(Queue.unschedule)
+    schedules = twin(Queue.schedules)
 
     # looking, installing
 

@@ -98,6 +98,26 @@ def test_a_task_is_put_taken_and_acked(make_db):
     assert is_exact(Task)
 
 
+def test_a_queue_is_paused_and_has_schedules(make_db):
+    Task = make_db({"keep": True})
+
+    async def main() -> None:
+        aio = Task.xq.aio
+        assert await aio.every(3600, {"size": 1, "name": "a"}, name="each hour") == "each hour"
+        assert [each.name for each in await aio.schedules()] == ["each hour"]
+        assert await aio.unschedule("each hour")
+        put = await aio.put(task())
+        await aio.pause()
+        assert await aio.paused() == [None]
+        assert await aio.take() is None
+        taking = asyncio.create_task(aio.take(timeout=PATIENCE))
+        await waiters(Task, 1)
+        await aio.resume()
+        assert (await taking).id == put.id
+
+    run(main())
+
+
 def test_the_other_methods_do_what_their_twins_do(make_db):
     features = {"buried": True, "delayed": True, "keep": True, "ttr": 60, "history": True}
     Task = make_db(features, roles=("runat", "tube"))

@@ -24,6 +24,6 @@ def test_a_waiter_that_has_looked_passes_nothing_on():
         first = leaves.enter_context(queue.enter())
         with queue.enter() as second:
             queue.wake("a")
-            assert first.sleep(0)
+            assert [request and request.awake.is_set() for request in first.sleep(0)] == [True]
             leaves.close()
             assert not second.woken
