@@ -477,5 +477,5 @@ def _roll_back(transaction: AbstractContextManager[object]) -> None:
 
 
 for _name, _method in vars(Aio).items():
-    if not _name.startswith("_") and _method.__doc__ is None:
-        _method.__doc__ = getattr(Queue, _name).__doc__
+    if _method.__doc__ is None and (_twin := getattr(Queue, _name, None)) is not None and not _name.startswith("_"):
+        _method.__doc__ = _twin.__doc__

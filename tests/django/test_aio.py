@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 
+from tests.django.conftest import forget_connections
 from tests.steps import PATIENCE
 
 
 @pytest.fixture
-def Task(make: Any) -> Any:
-    return make({"keep": True})
+def Task(make: Any) -> Iterator[Any]:
+    yield make({"keep": True})
+    # Django keeps one thread for the calls of coroutines, whose connection is to the database of this test.
+    asyncio.run(sync_to_async(forget_connections)())
 
 
 def test_a_coroutine_puts_takes_and_acks(Task):
