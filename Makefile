@@ -10,18 +10,21 @@ BIN     = $(VENV)/bin
 
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
 SPARK   = spark,spark-java,spark-fast
-DEMO    = $(VENV)/.has-demo
+DEMO    = $(VENV)/.has-demo,serve
 UNITS   = $(VENV)/.has-test
 TEST    = $(VENV)/.has-test,$(SPARK)
 BENCH   = $(VENV)/.has-bench
 LINT    = $(VENV)/.has-lint,test,$(SPARK)
+DOCS    = $(VENV)/.has-docs
 # A macOS without Java has a command of that name all the same, which only says so.
 JAVA   := $(shell { [ -n "$$JAVA_HOME" ] || java -version; } >/dev/null 2>&1 || echo ,spark-java)
-REPORT  = $(VENV)/.has-demo,spark$(JAVA)
+REPORT  = $(VENV)/.has-demo,serve,spark$(JAVA)
 WHEEL   = .venv-wheel
 SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Some containers set it; then each process that a test starts would compile xq anew.
+export PYTHONDONTWRITEBYTECODE =
 ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
@@ -34,7 +37,7 @@ PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LAN
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test django-4.2 lock clean
+.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -46,16 +49,16 @@ help: ## this list
 	@echo '  DB=         one database only (sqlite, memory, postgres, mariadb): make test DB=postgres, make bench DB=postgres'
 	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
 
-demo: $(DEMO) ## a first look: run examples/demo.py, and have Spark report on that run
+demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that run, and say how to open its console
 	@made=`mktemp -d "$${TMPDIR:-/tmp}/xq-demo-XXXXXX"` && \
 	$(BIN)/python examples/demo.py --db "$$made/demo.db" && \
 	$(MAKE) --no-print-directory $(REPORT) && \
 	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
-test: $(TEST) ## the tests to run before each commit, 5 minutes
+test: $(TEST) ## the tests to run before each commit, 4 to 6 minutes
 	$(PYTEST) $(call TIERS,test) $(ARGS)
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, half an hour: every database in full, Spark, the wheel, the oldest Django
+test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, 35 minutes: every database in full, Spark, the wheel, the oldest Django
 
 test-rest: $(TEST) ## what test-all runs and test does not
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
@@ -66,14 +69,16 @@ test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make te
 	$(PYTEST) --tier test --tier rest tests/unit tests/contract $(ARGS)
 
 test-long: $(TEST) ## storms, random calls by the thousand, interrupts, killed drivers of Spark, the benchmarks' own tests: hours
-	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) -o faulthandler_timeout=7200 tests/long tests/random tests/spark/killed tests/spark/benchmarks $(ARGS)
+	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) -o faulthandler_timeout=7200 tests/long tests/random tests/spark/killed tests/spark/on_cluster tests/spark/benchmarks $(ARGS)
+	@$(MAKE) --no-print-directory spark-connect ARGS=
 
-lint: $(LINT) ## style, types, who imports what, stale documents
+lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/breaks.py
 
 check: lint test ## lint and test: what to run before each commit
 
@@ -81,8 +86,22 @@ format: $(LINT) ## put the code into the formatter's shape, mend what can be men
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-docs: $(LINT) ## write the generated documents anew
+docs: $(LINT) $(DOCS) ## write the generated documents anew, and the site of all documents into build/site
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -c docs -d build/doctrees --fail-on-warning --keep-going -q . build/site
+	@echo 'build/site/index.html is its first page; make docs-serve shows it'
+
+docs-serve: docs ## show the site, until Ctrl-C: http://127.0.0.1:8000
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $${PORT:-8000}
+
+docs-zip: docs ## the site as one file, for networks without a way out: build/xq-docs.zip
+	@cd build && rm -f xq-docs.zip && $(abspath $(BIN))/python -m zipfile -c xq-docs.zip site && echo build/xq-docs.zip
+
+pictures: $(TEST) ## the pictures of the console anew: five minutes of work, in a real Chromium
+	@PYTHONPATH=. $(BIN)/python docs/pictures.py
+
+spark-cluster: $(TEST) ## a cluster of Spark on this machine to play with, a master and two workers, until Ctrl-C
+	@$(BIN)/python -m tests.spark.cluster
 
 bench: $(TEST) ## xq against hand-written SQL, 12 minutes; ARGS=--quick: 2 minutes, and benchmarks/RESULTS.md stays
 	@$(BIN)/python -m benchmarks.bench $(ARGS)
@@ -117,10 +136,20 @@ storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--r
 wheel-test: $(WHEEL)/.installed ## the wheel, built from the sdist, holds what the checkout holds, and works away from it
 	@cd $(WHEEL) && PYTHONPATH= bin/python ../tests/wheel.py
 
+release: $(TEST) ## the sdist and the wheel to upload, into dist/: make release URL=https://code.example.org/xq
+	@$(BIN)/python .ci/release.py $(URL)
+
+# Not among the packages of the tests: they bring pandas, which xq does without.
+spark-connect: $(TEST) ## the tests of Spark Connect
+	@[ -d $(VENV)/spark-connect/grpc ] || $(BIN)/python -m pip install -q --target $(VENV)/spark-connect \
+		'pandas<3' 'grpcio>=1.76' 'grpcio-status>=1.76' 'googleapis-common-protos>=1.71' 'zstandard>=0.25'
+	PYTHONPATH=$(VENV)/spark-connect $(PYTEST) tests/spark/connect $(ARGS)
+
 django-4.2: $(TEST) ## what of the tests of Django can be run on its oldest release, on SQLite
 	@[ -d $(VENV)/django-4.2/django ] || $(BIN)/python -m pip install -q --no-deps --target $(VENV)/django-4.2 'django==4.2.*'
 	XQ_REQUIRE_ALL= XQ_TEST_DB=sqlite PYTHONPATH=$(VENV)/django-4.2 $(PYTEST) \
-		tests/django/test_admin.py tests/django/test_checks.py tests/django/test_migrations.py tests/django/test_store.py tests/django/test_tasks.py
+		tests/django/test_admin.py tests/django/test_admin_tasks.py tests/django/test_console.py \
+		tests/django/test_checks.py tests/django/test_migrations.py tests/django/test_store.py tests/django/test_tasks.py
 
 lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 	$(BIN)/python -m venv $(VENV)-lock
@@ -165,7 +194,7 @@ $(WHEEL)/.installed: pyproject.toml constraints.txt MANIFEST.in $(SOURCES) | $(T
 	@[ -x $(WHEEL)/bin/python ] || $(BIN)/python -m venv $(WHEEL)
 	@rm -rf $(WHEEL)/dist
 	@$(BIN)/python -m build --outdir $(WHEEL)/dist . >$(WHEEL)/build.log 2>&1 || { cat $(WHEEL)/build.log; exit 1; }
-	@$(WHEEL)/bin/python -m pip install -q --force-reinstall -c constraints.txt $(WHEEL)/dist/*.whl
+	@$(WHEEL)/bin/python -m pip install -q --force-reinstall -c constraints.txt "$$(ls $(WHEEL)/dist/*.whl)[cli]"
 	@diff -r -x __pycache__ -x '.*' xq $(WHEEL)/lib/python3*/site-packages/xq || \
 		{ echo 'The wheel differs from the checkout: see [tool.setuptools] in pyproject.toml'; exit 1; }
 	@touch $@

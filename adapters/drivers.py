@@ -7,13 +7,13 @@ import re
 import select
 import sqlite3
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, Address, Driver, ErrorKind, Row, ServerDriver
+from xq.core.ports import PASSING, Address, Driver, ErrorKind, Joins, Row, ServerDriver
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ OF_MARIADB = _kinds(
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
         # Out of range, not a number, an invalid character, not a date.
         ErrorKind.BAD_VALUE: (1264, 1265, 1292, 1366, 1367),
-        # pymysql raises OperationalError for numbers that it does not know, but retrying these never helps: an unknown
+        # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown
         # column or function (1054, 1305), a row too long (1118), several rows instead of one (1172, 1242), mismatched
         # collations or characters (1267, 1300), a field without a value (1364), a division by zero (1365), an
         # unreadable value (1411), an action not allowed in a trigger or rejected by one (1442, 1644), an overflow
@@ -115,6 +115,7 @@ class Sqlite3:
 
     # IMMEDIATE: else a transaction that reads first fails if another connection writes before it does.
     begin = "BEGIN IMMEDIATE"
+    joins: Joins = "transaction"
     errors_end_transactions = False
     passing = PASSING
 
@@ -140,14 +141,6 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
-    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
-        rows: list[Row] = cursor().execute(sql, values).fetchall()
-        return rows
-
-    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        return int(cursor().execute(sql, values).rowcount)
-
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
         cursor.executemany(sql, rows)
 
@@ -155,6 +148,7 @@ class Sqlite3:
         pass  # when a call of sqlite3 ends, the statement is over
 
     def rows(self, cursor: Any) -> list[Row]:
+        # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
         rows: list[Row] = cursor.fetchall()
         return rows
 
@@ -172,33 +166,11 @@ class Sqlite3:
         return False
 
 
-class _Server(ABC):
+class _Server(ServerDriver):
     """The base of the drivers of psycopg and pymysql."""
-
-    @abstractmethod
-    def in_transaction(self, connection: Any) -> bool: ...
-
-    @abstractmethod
-    def is_broken(self, connection: Any) -> bool: ...
-
-    @abstractmethod
-    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None: ...
-
-    @abstractmethod
-    def rows(self, cursor: Any) -> list[Row]: ...
 
     def transaction(self, connection: Any) -> bool | None:
         return True if self.in_transaction(connection) else None if self.is_broken(connection) else False
-
-    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        made = cursor()
-        self.execute(made, sql, values)
-        return self.rows(made)
-
-    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        made = cursor()
-        self.execute(made, sql, values)
-        return int(made.rowcount)
 
 
 class Psycopg(_Server):
@@ -207,6 +179,12 @@ class Psycopg(_Server):
     begin = "BEGIN"
     errors_end_transactions = True
     passing = PASSING
+
+    @cached_property
+    def joins(self) -> Joins:
+        from psycopg import Pipeline
+
+        return "pipeline" if Pipeline.is_supported() else ""
 
     def __init__(self) -> None:
         self._planned: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # the monotonic time, by connection
@@ -241,21 +219,45 @@ class Psycopg(_Server):
             connection.close()
 
     def _execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        # Applications turn preparing off (prepare_threshold=None) behind a connection pooler such as PgBouncer.
         connection: Any = cursor.connection
-        prepares = connection.prepare_threshold is not None
-        own = prepares and len(sql) < SHORT and bool(values)
-        if prepares:
+        if self._prepares(connection):
             self._plan_anew(connection)
         try:
-            cursor.execute(sql, values or None, prepare=True if own else None)
+            self._send(cursor, sql, values)
         except Exception as error:
             if not self._is_outdated(error):
                 raise
             self._planned[connection] = OUTDATED
             if not self._plan_anew(connection):  # within a transaction, which the error has ended
                 raise
-            cursor.execute(sql, values or None, prepare=True if own else None)
+            self._send(cursor, sql, values)
+
+    @staticmethod
+    def _prepares(connection: Any) -> bool:
+        # Applications turn preparing off (prepare_threshold=None) behind a connection pooler such as PgBouncer.
+        return connection.prepare_threshold is not None
+
+    def _send(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        own = self._prepares(cursor.connection) and len(sql) < SHORT and bool(values)
+        cursor.execute(sql, values or None, prepare=True if own else None)
+
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+        made = [cursor() for _ in statements]
+        connection = made[0].connection
+        if self._prepares(connection):
+            self._plan_anew(connection)
+        try:
+            with connection.pipeline():
+                for each, (sql, values) in zip(made, statements, strict=True):
+                    self._send(each, sql, values)
+        except BaseException as error:
+            if self._is_outdated(error):
+                self._planned[connection] = OUTDATED  # for the next statement
+            if connection.pgconn.pipeline_status:
+                connection.close()
+            self.close_if_unfinished(connection, error)
+            raise
+        return [self.rows(each) for each in made]
 
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
         with cursor.copy(sql) as copy:
@@ -335,6 +337,7 @@ class Pymysql(_Server):
     """pymysql, in autocommit."""
 
     begin = "BEGIN"
+    joins: Joins = ""
     errors_end_transactions = False
     passing = PASSING | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +17,9 @@ from xq.core.ports import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
 FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
+
+for kind in (Decimal, datetime.date, datetime.time):
+    sqlite3.register_adapter(kind, str)  # as Peewee does, which a process without a model does not import
 
 
 class PlainStore(ClassifiesErrors):
@@ -30,7 +36,6 @@ class PlainStore(ClassifiesErrors):
         elif self.engine == "mariadb":
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
         self.connection = connect(replace(address, parameters=parameters))
-        self._depth = 0
         self.database_error = self.connection.Error
         self.driver.check(self.connection)
         self._connection = Connection(self, self.driver, self.connection, self.connection.cursor, self)
@@ -64,20 +69,15 @@ class PlainStore(ClassifiesErrors):
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """Open a transaction, or a savepoint within one. Rolls back if the block raises."""
-        self._depth += 1
-        savepoint = f"xq_{self._depth}" if self._depth > 1 else ""
+        """Open a transaction. Rolls back if the block raises. It cannot be nested: no caller needs that."""
+        self.execute(self.driver.begin)
         try:
-            self.execute(f"SAVEPOINT {savepoint}" if savepoint else self.driver.begin)
-            try:
-                yield
-                self.execute(f"RELEASE SAVEPOINT {savepoint}" if savepoint else "COMMIT")
-            except BaseException:
-                if self.in_transaction() and not self.driver.is_broken(self.connection):
-                    self.execute(f"ROLLBACK TO SAVEPOINT {savepoint}" if savepoint else "ROLLBACK")
-                raise
-        finally:
-            self._depth -= 1
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self.in_transaction() and not self.driver.is_broken(self.connection):
+                self.execute("ROLLBACK")
+            raise
 
     def in_transaction(self) -> bool:
         return self.driver.in_transaction(self.connection)

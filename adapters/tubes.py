@@ -16,6 +16,7 @@ import peewee as pw
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
+RECORDS = "xq_tube"  # the table that records them; the names of theirs begin so
 READABLE = 20  # characters of a tube's name that the name of its table shows
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
@@ -49,6 +50,7 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
     "ttr": lambda: pw.DoubleField(null=True),
     "utube": lambda: pw.TextField(default="nil"),
     "error": lambda: pw.TextField(null=True),
+    "trace": lambda: pw.CharField(max_length=64, null=True),
 }
 
 
@@ -84,14 +86,29 @@ def database(where: object) -> pw.Database:
     if needed and find_spec(needed) is None:
         raise ConfigurationError(f"{url} needs {needed}: pip install 'xq-tables[{extra}]'")
     try:
-        known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)  # as Peewee calls it
-        found: pw.Database = db_url.connect(known, **PARAMETERS.get(scheme.partition("+")[0], {}))
+        known, parameters = for_peewee(where)
+        found: pw.Database = db_url.connect(known, **parameters)
         return found
     except (RuntimeError, ValueError):  # the message may contain the password
         raise BadValue(
             f"{url} names no database: write postgresql://user:password@host:port/name, mariadb:// or "
             "sqlite:///file, or give a database of Peewee's where the password has one of / ? # [ ]"
         ) from None
+
+
+def for_peewee(where: str) -> tuple[str, Mapping[str, Any]]:
+    """Return a URL as `playhouse.db_url.connect` takes it, and the parameters with which xq supports the database."""
+    scheme = where.partition("://")[0]
+    return where.replace(scheme, scheme.replace("mariadb", "mysql"), 1), PARAMETERS.get(scheme.partition("+")[0], {})
+
+
+def without_password(where: str) -> str:
+    """Return a URL for people to read: its passwords are three dots."""
+    scheme, slashes, place = where.partition("://")
+    user, at, rest = place.rpartition("@")
+    name, colon, _ = user.partition(":")
+    shown = f"{scheme}{slashes}{name}{':...' if colon else ''}{at}{rest}"
+    return re.sub(r"([?&]pass\w*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
 
 
 def shared(database: pw.Database) -> dict[str, Any]:
@@ -103,7 +120,7 @@ def shared(database: pw.Database) -> dict[str, Any]:
 def new_table(name: str) -> str:
     """Return a new, unique name for the table of a tube. It begins with readable characters of the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
-    return f"xq_tube_{readable}_{secrets.token_hex(4)}"
+    return f"{RECORDS}_{readable}_{secrets.token_hex(4)}"
 
 
 def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
@@ -121,11 +138,6 @@ def model(database: pw.Database, name: str, table: str, roles: Collection[str]) 
     fields |= {role: FIELDS[role]() for role in roles}
     meta = type("Meta", (), {"database": database, "table_name": table})
     return type(name, (pw.Model,), {**fields, "Meta": meta})
-
-
-def drop_again(database: pw.Database, table: str) -> None:
-    """Drop the table, if it exists, of a tube whose creation failed."""
-    model(database, "Tube", table, ()).drop_table()
 
 
 def key_types(model: type[pw.Model]) -> tuple[type, ...]:
@@ -153,7 +165,7 @@ class TubeRecords:
             owner = pw.CharField(max_length=64, null=True)
 
         Tube._meta.set_database(database)
-        Tube._meta.set_table_name("xq_tube")
+        Tube._meta.set_table_name(RECORDS)
         self.model: Any = Tube
         self._made = self._there = False  # set outside transactions only, since a rollback undoes the creation
 
@@ -174,7 +186,6 @@ class TubeRecords:
         return True
 
     def are_there(self) -> bool:
-        """Return whether the table exists."""
         if self._there:
             return True
         there = bool(self.model.table_exists())

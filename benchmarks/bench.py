@@ -10,7 +10,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-from benchmarks import checkpoints, storage, utubes, waiting
+from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting
 from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
@@ -298,10 +298,13 @@ SECTIONS = [
         "database plans a statement by what it knew of the table, which is out of date then.",
         burst,
     ),
+    *coroutines.SECTIONS,
     *utubes.SECTIONS,
     *waiting.SECTIONS,
     *checkpoints.SECTIONS,
     *storage.SECTIONS,
+    *sizing.SECTIONS,
+    *pages.SECTIONS,
 ]
 
 if __name__ == "__main__":

@@ -56,6 +56,10 @@ class Database(ABC):
         """Something with `n` rows, for a FROM."""
 
     @abstractmethod
+    def size(self) -> int:
+        """Return the bytes that it occupies, without its log."""
+
+    @abstractmethod
     def settle(self) -> None:
         """Have done what the database puts off, so that no contestant pays for the one before."""
 
@@ -88,6 +92,10 @@ class Sqlite(Database):
     def numbers(self, n: int) -> str:
         return f"(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n}) SELECT i FROM n)"
 
+    def size(self) -> int:
+        self.settle()
+        return Path(self.where).stat().st_size
+
     def settle(self) -> None:
         with closing(self.connect()) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # the log goes into the file
@@ -116,6 +124,11 @@ class Postgres(Database):
 
     def numbers(self, n: int) -> str:
         return f"generate_series(1, {n}) AS n (i)"
+
+    def size(self) -> int:
+        with closing(self.connect()) as connection:
+            ((found,),) = connection.execute("SELECT pg_database_size(current_database())").fetchall()
+        return int(found)
 
     def settle(self) -> None:
         with closing(self.connect()) as connection:
@@ -148,6 +161,14 @@ class MariaDB(Database):
 
     def numbers(self, n: int) -> str:
         return f"seq_1_to_{n}"
+
+    def size(self) -> int:
+        here = "FROM information_schema.tables WHERE table_schema = database()"
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            if cursor.execute(f"SELECT table_name {here}"):
+                cursor.execute(f"ANALYZE TABLE {', '.join(name for (name,) in cursor.fetchall())}")
+            cursor.execute(f"SELECT SUM(data_length + index_length) {here}")
+            return int(cursor.fetchone()[0] or 0)
 
     def settle(self) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -2,6 +2,8 @@
 
 from django_tasks import task
 
+from benchmarks.peer_workers import calls
+
 
 @task()  # type: ignore[untyped-decorator]
 def work(payload: str) -> None:
@@ -10,3 +12,9 @@ def work(payload: str) -> None:
 
 def nothing(payload: str) -> None:
     """Do nothing."""
+
+
+@task()  # type: ignore[untyped-decorator]
+def counted(payload: str) -> None:
+    """Do nothing, and be counted."""
+    calls(payload)

@@ -22,6 +22,7 @@ from benchmarks.bench import CALLS, FLOOR
 from benchmarks.contestants import PAYLOAD, Contestant, Place, Xq, floor
 from benchmarks.databases import PATIENCE, Home, Postgres
 from benchmarks.measure import Opens, race, single_calls
+from benchmarks.peer_workers import workers
 from benchmarks.report import Effort, Section, Table, rate, run
 
 NORMAL = "PRAGMA synchronous = NORMAL"
@@ -267,12 +268,12 @@ PEERS: Mapping[str, Mapping[str, Opens[Contestant]]] = {
 }
 REMARKS = {
     XQ: "statistics and ttr on",
-    "huey": "NORMAL told to its connection; a taken task is gone",
+    "huey": "its connection sets NORMAL; a take deletes the task",
     "litequeue": "its own setting",
-    "persist-queue": "NORMAL told to its connection; for one process",
+    "persist-queue": "its connection sets NORMAL; for one process",
     "django-tasks-db": "OPTIONS of Django",
-    "procrastinate": "options of its connection; keeps what is done, writes events",
-    "pgqueuer": "options of its connection; moves what is done into its log",
+    "procrastinate": "options of its connection; keeps finished tasks, writes events",
+    "pgqueuer": "options of its connection; moves finished tasks to its log",
 }
 
 
@@ -302,7 +303,19 @@ SECTIONS = [
         "the repetitions. The sixth column has xq's cycles as a multiple of theirs; the aim is 5.",
         peers,
         tuple(PEERS),
-    )
+    ),
+    Section(
+        "peer-workers",
+        "Workers of other queues",
+        "Tasks are put; then one worker works them off, by a function that does nothing. Each worker is started as "
+        "its documentation says, with its defaults, in a new process with a new database; no commit waits for the "
+        "disk. The cluster of django-q2 has one worker, queue_limit=500, save_limit=0, and no recycling within the "
+        "run. The time is that from the first call of the function to the last one, so the start is not counted; "
+        "for django-q2 it ends when all results are written. Nothing is logged. The third column has the rate as a "
+        "multiple of that of xq's worker with its defaults (the best / the median of the repetitions).",
+        workers,
+        tuple(PEERS),
+    ),
 ]
 
 if __name__ == "__main__":

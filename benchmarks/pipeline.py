@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +29,7 @@ from benchmarks.databases import Database, Home, OnServer
 from benchmarks.measure import timed
 from benchmarks.report import Effort, Section, Table
 
-MEMORY = "2g"  # of the Java process
+MEMORY = "1g"  # of the Java process: Spark's default
 LOADED = 1_000  # rows of one INSERT
 ON: Mapping[str, type[Database]] = {
     kind.engine: kind for kind in (databases.Sqlite, databases.Postgres, databases.MariaDB)
@@ -125,11 +125,42 @@ def archive(place: Database, cores: int, out: Path) -> float:
         return timed(partial(xq.spark.archive, spark, queue(database), str(out)))
 
 
+def nothing(place: Database, cores: int, out: Path) -> float:
+    """The second report of an empty queue."""
+    spark = session(cores)
+    database = place.peewee()
+    with closing(database):
+        found = queue(database)
+        database.create_tables([found.model])
+        return [timed(partial(xq.spark.report, spark, [found], out=str(out))) for _ in range(2)][-1]
+
+
+def by_jdbc(place: Database, cores: int, out: Path) -> float:
+    """The same tables by the same SQL, in Spark, of the tables as stock JDBC reads them."""
+    spark = session(cores)
+    database = place.peewee()
+    with closing(database):
+        found = queue(database)
+        xq.spark.jdbc(spark, found).createOrReplaceTempView("job")
+        xq.spark.jdbc(spark, found, "history", partitions=cores).createOrReplaceTempView(HISTORY)
+
+    def ask() -> None:
+        for sql in SQL.values():
+            spark.sql(reduce(lambda text, pair: text.replace(*pair), FOR_SPARK, sql)).collect()
+
+    return timed(ask)
+
+
 def session(cores: int) -> Any:
     return xq.spark.session(**{"spark.master": f"local[{cores}]", "spark.driver.memory": MEMORY})
 
 
-MEASURED: Mapping[str, Callable[[Database, int, Path], float]] = {"report": report, "archive": archive}
+MEASURED: Mapping[str, Callable[[Database, int, Path], float]] = {
+    "report": report,
+    "report of nothing, the second": nothing,
+    "report by SQL in Spark, stock JDBC": by_jdbc,
+    "archive": archive,
+}
 
 
 def measured(what: str, place: Database, cores: int, out: Path) -> tuple[float, float]:
@@ -178,18 +209,28 @@ def answer(asked: str) -> None:
 
 
 def pipeline(rows: Callable[[Effort], int], effort: Effort, home: Home) -> Table:
-    moves, found = rows(effort), []
+    moves = rows(effort)
+    found: list[tuple[int, str, str, float, str]] = []
     built = home.new(f"day-{moves}")
     build(built, moves)
     built.settle()
     for what in MEASURED:
         for cores in effort.cores:
-            place = built if what == "report" else copy(home, built)
+            place = copy(home, built) if what == "archive" else home.new("empty") if "nothing" in what else built
             with tempfile.TemporaryDirectory(prefix="xq-bench-") as folder:
                 seconds, memory = measured(what, place, cores, Path(folder, what))
-            found.append([f"{moves:,}", what, str(cores), *cells(moves, seconds), f"{memory:,.0f} MiB"])
-    found.append([f"{moves:,}", "report by plain SQL", "", *cells(moves, by_sql(built)), ""])
-    return Table(["rows of history", "", "cores", "seconds", "a million rows", "memory"], found)
+            of = 0 if "nothing" in what else moves
+            found.append((of, what, str(cores), seconds, f"{memory:,.0f} MiB"))
+    sql = by_sql(built)
+    found.append((moves, "report by plain SQL", "", sql, ""))
+    heads = ["rows of history", "", "cores", "seconds", "a million rows", "memory", "to plain SQL"]
+    return Table(heads, [_line(*one, sql) for one in found])
+
+
+def _line(moves: int, what: str, cores: str, seconds: float, memory: str, sql: float) -> list[str]:
+    each = f"{seconds / moves * 1e6:.2f} s" if moves else ""
+    ratio = f"{seconds / sql:.2f}" if moves and what.startswith("report") else ""
+    return [f"{moves:,}", what, cores, f"{seconds:.1f}", each, memory, ratio]
 
 
 def copy(home: Home, of: Database) -> Database:
@@ -202,10 +243,6 @@ def copy(home: Home, of: Database) -> Database:
     else:
         shutil.copyfile(of.where, made.where)
     return made
-
-
-def cells(moves: int, seconds: float) -> list[str]:
-    return [f"{seconds:.1f}", f"{seconds / moves * 1e6:.2f} s"]
 
 
 def ranks(rows: str, by: str) -> str:
@@ -268,6 +305,10 @@ SQL: Mapping[str, str] = {
 }
 
 
+# What Spark writes otherwise.
+FOR_SPARK = (('"', "`"), (HOUR, HOUR.replace("/", "DIV")), ("AS TEXT", "AS STRING"))
+
+
 def by_sql(place: Database) -> float:
     """Seconds that these tables take in the database itself."""
     with closing(place.connect()) as connection, closing(connection.cursor()) as cursor:
@@ -284,7 +325,8 @@ TEXT = (
     "A simulated day (benchmarks/day.py) in a queue with history. `xq.spark.report` and `xq.spark.archive` process "
     f"all of it, in a Spark with {MEMORY} of memory for Java, bound to so many cores. Memory is the maximum of Java, "
     "Python and its workers together. Plain SQL queries the database for the tables of the report but overall (for "
-    "stuck without its limit), and fetches them."
+    "stuck without its limit), and fetches them; the same SQL in Spark reads the tables by stock JDBC. Ratios are of "
+    "seconds. The start of Spark is not counted. Only the report of nothing, the second one of its process, is warm."
 )
 
 

@@ -83,6 +83,8 @@ def recorded(home: Home, effort: Effort, features: Mapping[str, Any] = EVERYTHIN
             return self._cursor.execute(sql, values, **how) if values or how else self._cursor.execute(sql)
 
     connection.cursor = Recording  # type: ignore[attr-defined]
+    if hasattr(connection, "idle"):  # on SQLite, a cursor that the next statement would use
+        connection.idle = None
 
     def call(verb: str, what: Callable[[], Any]) -> Any:
         sent.clear()

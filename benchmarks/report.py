@@ -27,10 +27,11 @@ E = TypeVar("E")
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "utubes", "busy"),
-    *("checkpoints", "latency", "killed", "idle", "storage", "millions", "busiest", "held", "fused", "fused-full"),
-    *("peers", "layers", "cpu", "django", "django-peers", "functions", "sources", "bulk", "consume", "driver"),
-    *("pipeline", "pipelines", "pipelines-long"),
+    *("single", "features", "batches", "processes", "threads", "coroutines", "full", "backlog", "burst", "utubes"),
+    *("busy", "checkpoints", "latency", "killed", "idle", "storage", "size", "memory", "pages"),
+    *("millions", "busiest", "held", "fused"),
+    *("fused-full", "peers", "peer-workers", "layers", "cpu", "django", "django-peers", "functions", "sources"),
+    *("bulk", "consume", "driver", "activity", "pipeline", "pipelines", "pipelines-long"),
 )
 HEADER = """\
 # What xq costs
@@ -60,6 +61,7 @@ class Effort:
     seconds: float  # that such a round lasts
     waiting: int  # tasks that are there throughout single calls
     threads: tuple[int, ...]
+    coroutines: tuple[int, ...]
     processes: tuple[int, ...]
     batches: tuple[int, ...]
     backlogs: tuple[int, ...]  # rows
@@ -88,6 +90,7 @@ FULL = Effort(
     seconds=0.4,
     waiting=200,
     threads=(1, 4, 32),
+    coroutines=(1, 8, 32),
     processes=(1, 2, 4, 8),
     batches=(10, 100, 1_000),
     backlogs=(10, 200_000),
@@ -115,6 +118,7 @@ QUICK = Effort(
     seconds=0.2,
     waiting=50,
     threads=(1, 32),
+    coroutines=(1, 32),
     processes=(1, 4),
     batches=(10, 100),
     backlogs=(10, 100_000),
@@ -142,6 +146,7 @@ SMOKE = Effort(
     seconds=0.02,
     waiting=2,
     threads=(2,),
+    coroutines=(2,),
     processes=(2,),
     batches=(3,),
     backlogs=(5, 10),

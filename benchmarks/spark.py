@@ -6,8 +6,10 @@ Each section is measured in a process of its own with a Spark session of its own
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -175,17 +177,17 @@ def apart(what: str, place: Database, effort: Effort, often: int) -> Any:
     return json.loads(told.splitlines()[-1])
 
 
-def started(what: str, place: Database, effort: Effort, often: int = 0) -> subprocess.Popen[str]:
-    asked = json.dumps([what, place.engine, place.where, asdict(effort), often])
+def started(what: str, place: Database, effort: Effort, often: int = 0, *more: str) -> subprocess.Popen[str]:
+    asked = json.dumps([what, place.engine, place.where, asdict(effort), often, *more])
     return subprocess.Popen([sys.executable, "-m", "benchmarks.spark", asked], stdout=subprocess.PIPE, text=True)
 
 
 def answer(asked: str) -> None:
     """What such a process does."""
-    what, engine, where, effort, often = json.loads(asked)
+    what, engine, where, effort, often, *more = json.loads(asked)
     place, effort = pipeline.ON[engine](where), Effort(**effort)
-    if what == "hold":
-        hold(place, effort)
+    if what in UNTIL_KILLED:
+        UNTIL_KILLED[what](place, effort, *more)
     else:
         print(json.dumps(raced(what, place, effort, often)), flush=True)
 
@@ -237,6 +239,50 @@ def killed(effort: Effort, home: Home) -> Table:
     return Table(["tasks in hand", "p50 ms", "max", "kills"], [[f"{effort.hand:,}", half, most, str(len(delays))]])
 
 
+# how old what people look at is
+
+EVERY = 1.0  # seconds between two looks of the stream
+
+
+def count(place: Database, effort: Effort, folder: str) -> None:
+    """Count transitions by a stream, until this process is killed."""
+    with closing(place.peewee()) as database:
+        xq.spark.stream(session(), pipeline.queue(database), "activity", folder, every=EVERY).awaitTermination()
+
+
+def activity(effort: Effort, home: Home) -> Table:
+    place = home.new("activity")
+    delays = []
+    with closing(place.peewee()) as database:
+        queue = pipeline.queue(database)
+        database.create_tables([queue.model])
+
+        def put(n: int) -> float:
+            """Put the task of this number. Return the seconds from its commit until the table has it."""
+            queue.put({"tube": "mail", "payload": payload(n)})
+            start = time.perf_counter()
+            while not database.table_exists("activity") or counted() < n:
+                time.sleep(1e-3)
+            return time.perf_counter() - start
+
+        def counted() -> int:
+            return int(database.execute_sql("SELECT COALESCE(SUM(n), 0) FROM activity").fetchone()[0])
+
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            started("count", place, effort, 0, folder) as process,
+        ):
+            put(1)  # the first batch of a stream starts processes
+            for n in range(2, 2 + max(1, effort.samples // 5)):
+                time.sleep(random.uniform(0, EVERY))  # not in step with the looks
+                delays.append(put(n))
+            process.kill()
+    half, most = (f"{percentile(delays, part):.1f}" for part in (0.5, 1))
+    return Table(["seconds between looks", "p50 s", "max s", "puts"], [[f"{EVERY:g}", half, most, str(len(delays))]])
+
+
+UNTIL_KILLED: Mapping[str, Callable[..., None]] = {"hold": hold, "count": count}
+
 QUEUE = "A queue with keep, buried, delayed and history"
 SECTIONS = [
     Section(
@@ -268,6 +314,13 @@ SECTIONS = [
         "A driver that works tasks off by `consume` is killed with SIGKILL. The time ends when the table says that "
         "all tasks are ready. Another process has the queue open.",
         killed,
+    ),
+    Section(
+        "activity",
+        "How soon a stream has counted a put",
+        "`xq.spark.stream()` counts the transitions of a queue in a process of its own. Another process puts one task "
+        "after the other, at random moments. The time begins with the commit of a put, and ends when the table has it.",
+        activity,
     ),
     *pipeline.SECTIONS,
 ]

@@ -1,4 +1,4 @@
-"""Writes the documents that the code itself knows: docs/machine.md and docs/sql.md.
+"""Writes the documents that the code itself knows: DOCUMENTS, below. Each of the larger ones has a module of its own.
 
 `make docs` runs it; with --check it writes nothing, names the files that are stale, and exits with 1.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import collections.abc
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Gt, Interval, Le, Len
+from api import api, reference
+from errors import errors
+from life import life
 from sql import sql
 
 from xq.core.machine import NAMES, Machine
@@ -39,6 +43,10 @@ Each queue has a table of transitions, composed of the core and of its features;
 - *timed by*: the option, in seconds, that says how long the state lasts, and its default.
 
 An option that counts in a later state, like put(ttr=), is remembered in the role of its name, which must be mapped.
+
+![The life of a task](images/life.svg)
+
+The picture shows queues with delayed, buried and ttr, and one of keep, zombie or neither.
 """
 
 
@@ -59,7 +67,14 @@ def machine() -> str:
 QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the README": README}
 
 # Every document: what writes it, by its name.
-DOCUMENTS: Mapping[str, Callable[[], str]] = {"machine.md": machine, "sql.md": sql}
+DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "machine.md": machine,
+    "sql.md": sql,
+    "api.md": api,
+    "reference.md": reference,
+    "errors.md": errors,
+    "images/life.svg": life,
+}
 
 
 def table(features: Mapping[str, Any]) -> str:
@@ -112,6 +127,8 @@ def values(hint: Any) -> list[str]:
         return [" ".join([*values(hint.__origin__), *(_limits(limit) for limit in hint.__metadata__)])]
     if get_origin(hint) is Callable:
         return ["a function"]
+    if get_origin(hint) is collections.abc.Mapping:
+        return ["a mapping"]
     if get_args(hint):
         return [value for part in get_args(hint) for value in values(part)]
     return [{bool: "`True`", float: "a number", int: "an integer", str: "text"}[hint]]
@@ -147,6 +164,7 @@ def main() -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(f"docs/{name}")
             if not check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     for document in stale:
         print(f"{document} is stale: make docs writes it anew" if check else f"{document} written")

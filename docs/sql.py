@@ -58,9 +58,11 @@ What all statements have in common:
 The tables beside `page`, which [databases.md](databases.md#tables-in-the-database) describes as well:
 
 - xq_queue has the definition of each installed queue.
-- xq_session has the open sessions, and the queues in which each may own tasks.
+- xq_session has the open sessions, their processes, and the queues in which each may own tasks.
 - xq_setting has the settings of `configure`.
 - xq_pause has the pauses, and xq_schedule the schedules of `every`.
+- xq_operation has what operators do to all tasks that a filter shows (`act`).
+- xq_rate has the token buckets of the feature rate, and xq_slot the slots of `xq.Concurrency`.
 - xq_alive, on servers, has the session connections, and the processes that listen.
 - page_xq_count has the counters, and page_xq_wait the callers of `wait()` and how their tasks ended.
 """
@@ -116,9 +118,13 @@ finished tasks. page_xq_runat finds the tasks that are due, and all taken tasks 
 """,
         "Triggers": """
 Triggers fire for each row, and for every program. They add to the counters with an upsert, which delays no one
-because there is one writer. The update trigger also writes how a task ended for the callers of `wait()`. It reads
-the event by `printf('write')`. On its own connections xq registers a printf of one argument, which returns the event of
+because there is one writer. page_xq_update is for a transition, and page_xq_update_task for a task that changes its
+key or, if its tube is counted, its tube. Both also write how a task ended for the callers of `wait()`. They read the
+event by `printf('write')`. On its own connections xq registers a printf of one argument, which returns the event of
 the running call for this word. In any other program the event is a write.
+
+With the feature history (and without limit) the triggers write the history instead of the counters, and three triggers
+more add it up: page_xq_noted every 1,000 rows, page_xq_pruned before a row is deleted, page_xq_add_up for both.
 """,
     },
     "PostgreSQL": {

@@ -407,6 +407,12 @@ def report(path: Path) -> None:
     print(f"The report of this run has tables of Parquet and a page: open {shlex.quote(str(made.html))}")
 
 
+def show_command(path: Path) -> None:
+    """Print the command that serves the console of this database, by the Python that runs this program."""
+    print("The console shows it in a browser:")
+    print(f"    {shlex.join([sys.executable, '-m', 'xq', 'serve', f'sqlite:///{path}'])}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Four processes read the source files of this Python.")
     parser.add_argument("--db", type=Path, help="the SQLite file to make (default: one in a new temporary folder)")
@@ -418,6 +424,7 @@ def main() -> int:
         if not given.report.is_file():
             parser.error(f"{given.report} does not exist: give the file of an earlier run")
         report(given.report.absolute())
+        show_command(given.report.absolute())
         return 0
     path: Path = given.db or Path(tempfile.mkdtemp(prefix="xq-demo-"), "demo.db")
     path = path.absolute()
@@ -431,8 +438,9 @@ def main() -> int:
     sqlite3 {shlex.quote(str(path))}
     sqlite> SELECT package, status, count(*), sum(lines) FROM module GROUP BY 1, 2 ORDER BY 4 DESC LIMIT 20;
     sqlite> SELECT name, attempts, error FROM module WHERE status = 'B';
-    sqlite> SELECT * FROM module_xq_count;  -- the statistics: triggers count the writes of every program
+    sqlite> SELECT * FROM module_xq_count;  -- sums of the history, to which stats() adds the newest rows
     sqlite> SELECT * FROM module_xq_history WHERE key = (SELECT id FROM module WHERE name LIKE '%/endless.py');""")
+    show_command(path)
     return 0 if good else 1
 
 

@@ -16,6 +16,7 @@ from xq.features.lifetime import lifetime
 from xq.features.limit import limit
 from xq.features.not_check_session import not_check_session
 from xq.features.priority import priority
+from xq.features.rate import rate
 from xq.features.retval import retval
 from xq.features.ttl import ttl
 from xq.features.ttr import ttr
@@ -39,6 +40,7 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         unique,
         utube,
         limit,
+        rate,
         history,
         events,
         priority,

@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("tests.random_calls")
 
 import xq  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
+from tests.short_spark import variables  # noqa: E402
 from xq.runtime.threads import threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
@@ -44,6 +45,11 @@ def _end_maintenance(name: str | None = None) -> None:
 def _no_thread_outlives_its_module() -> Iterator[None]:
     yield
     _end_maintenance()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_is_for_short_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ.update(variables(tmp_path_factory.mktemp("spark")))
 
 
 def _sqlite(name: str) -> Database:
@@ -113,7 +119,11 @@ FOLDERS: Mapping[str, tuple[set[str] | None, set[str] | None]] = {
     "django": (SQLITE, ALL),
     "spark/core": (SQLITE, ALL),
     "spark/killed": (None, SQLITE),
+    "spark/killed/long": (None, None),
     "spark/benchmarks": (None, None),
+    "spark/connect": (None, None),
+    "spark/on_cluster": (None, {"postgres"}),
+    "spark/on_cluster/long": (None, None),
     "long": (None, None),
 }
 

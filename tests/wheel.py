@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -11,6 +12,21 @@ import peewee as pw
 
 import xq
 from xq.tubes import Tubes
+
+APP = """
+import peewee as pw
+import xq
+
+class Page(xq.Task):
+    class Meta:
+        database = pw.SqliteDatabase("app.db")
+
+xq.upgrade(Page)
+
+@Page.xq.worker
+def work(page):
+    print("done", page.id)
+"""
 
 
 def main() -> None:
@@ -37,7 +53,24 @@ def main() -> None:
         tube = Tubes(db).create_tube("mail", "fifottl")
         tube.put({"to": "a"})
         assert tube.take(0) == (1, "t", {"to": "a"})
-        print(f"xq {xq.__version__} of {Path(xq.__file__).parent} works on Python {sys.version.split()[0]}")
+    use_the_command_line()
+    print(f"xq {xq.__version__} of {Path(xq.__file__).parent} works on Python {sys.version.split()[0]}")
+
+
+def use_the_command_line() -> None:
+    """Run what `pip install 'xq-tables[cli]'` promises, with no package of another extra."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "app.py").write_text(APP)
+        code = "import app, importlib.util as has; assert not has.find_spec('django'); app.Page.create_table()"
+        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+        def run(*arguments: str) -> str:
+            program = Path(sys.executable).with_name("xq")
+            return subprocess.check_output([program, *arguments], cwd=folder, text=True)
+
+        assert run("put", "app:Page", "{}") == "1\n"
+        assert run("worker", "app:work", "--until-empty") == "done 1\n"
+        assert '"X-R": 1' in run("stats", "app:Page", "--json")
 
 
 if __name__ == "__main__":

@@ -1,106 +1,31 @@
-"""xq turns a table that an application already has into a persistent queue."""
+"""xq turns a table that an application already has into a persistent queue.
 
+The public names stand in `__init__.pyi`, for type checkers and for this module: each is imported when it is first used,
+so that the command line starts at once, and PySpark is needed for `xq.spark` only.
+"""
+
+import ast
 import importlib
-import types
 import typing
 
-from xq.adapters.peewee import queue, upgrade
-from xq.adapters.peewee.task import Task
-from xq.core.errors import (
-    ArchiveBusy,
-    BadType,
-    BadValue,
-    ConfigurationError,
-    Conflict,
-    Duplicate,
-    Error,
-    FeatureOff,
-    Full,
-    InTransaction,
-    LeftOpen,
-    NotFound,
-    NotInstalled,
-    NotOwner,
-    NotRunning,
-    SessionLost,
-    TubeBusy,
-    TubeDropped,
-    TubeExists,
-    Undone,
-    UnknownSession,
-    UnknownTube,
-    WrongState,
-)
-from xq.core.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
-from xq.engine.stats import Stats
-from xq.queue import Queue
-from xq.runtime.lease import Lease, current
-from xq.runtime.schedules import Schedule
-from xq.runtime.workers.attempts import Batch
-from xq.runtime.workers.outcomes import Bury, Discard, Retry
-from xq.runtime.workers.program import run
-from xq.runtime.workers.worker import Worker
-from xq.sessions.session import Session
-from xq.tubes import Tubes
+__version__ = "0.2.0"
 
-if typing.TYPE_CHECKING:
-    from xq import spark as spark
+_loader: typing.Any = __spec__.loader  # reads also from a zip, as Spark sends xq to its workers
+_stub = ast.parse(_loader.get_data(f"{__file__}i"))
+_imports = [node for node in _stub.body if isinstance(node, ast.ImportFrom)]
+_modules = {name.name: node.module for node in _imports for name in node.names}
 
-__version__ = "0.1.0"
-
-__all__ = [
-    "BadType",
-    "BadValue",
-    "Batch",
-    "Bury",
-    "Choice",
-    "Column",
-    "ConfigurationError",
-    "Conflict",
-    "Detour",
-    "Discard",
-    "Duplicate",
-    "Error",
-    "Feature",
-    "FeatureOff",
-    "Full",
-    "ArchiveBusy",
-    "InTransaction",
-    "Lease",
-    "LeftOpen",
-    "Machine",
-    "NotFound",
-    "NotInstalled",
-    "NotOwner",
-    "NotRunning",
-    "Queue",
-    "Retry",
-    "Schedule",
-    "Session",
-    "SessionLost",
-    "Stats",
-    "Task",
-    "Timer",
-    "Transition",
-    "TubeBusy",
-    "TubeDropped",
-    "TubeExists",
-    "Tubes",
-    "Undone",
-    "UnknownSession",
-    "UnknownTube",
-    "WrongState",
-    "Worker",
-    "__version__",
-    "current",
-    "queue",
-    "run",
-    "upgrade",
-]
+__all__ = [name for name in [*_modules, "__version__"] if name != "spark"]
 
 
-def __getattr__(name: str) -> types.ModuleType:
-    """`xq.spark`, imported when it is first asked for: it needs PySpark, and xq does not."""
-    if name == "spark":
-        return importlib.import_module("xq.spark")
-    raise AttributeError(f"module 'xq' has no attribute {name!r}")
+def __getattr__(name: str) -> typing.Any:
+    module = _modules.get(name)
+    if module is None:
+        raise AttributeError(f"module 'xq' has no attribute {name!r}")
+    found = importlib.import_module("xq.spark") if name == "spark" else getattr(importlib.import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_modules})

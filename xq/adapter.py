@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
-from xq.engine.finish import Finish
+from xq.engine.inspection import Inspection
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
-from xq.engine.take import Takes
 from xq.engine.unit import Database
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
@@ -24,7 +23,9 @@ class QueueAdapter(Generic[T]):
     """The parts of a queue that its users do not need: its store, its installation, its maintenance.
 
     `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
-    does for the queue. `reconfigure` replaces the object.
+    does for the queue, `inspection` what operators ask of it, and `observers` what runs around puts and after commits.
+    `waiting` has the waiters, `takes` the takes, `finish` the moves of named tasks, and `tasks` reads keys and fields.
+    `reconfigure` replaces the object.
     """
 
     def __init__(
@@ -34,12 +35,17 @@ class QueueAdapter(Generic[T]):
         maintenance: QueueMaintenance,
         waiting: Waiting[T],
         observers: Observers[T],
+        inspection: Inspection,
     ) -> None:
         self.store = store
         self.maintenance = maintenance
+        self.inspection = inspection
+        self.waiting = waiting
+        self.tasks = waiting.tasks
+        self.takes = waiting.takes
+        self.finish = waiting.finish
         self._database = database
-        self._waiting = waiting
-        self._observers = observers
+        self.observers = observers
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -56,25 +62,17 @@ class QueueAdapter(Generic[T]):
             "tube_stats": list(definition.tube_stats),
         }
 
-    @property
-    def waiting(self) -> Waiting[T]:
-        """The waiters of the queue, and the parts of its calls."""
-        return self._waiting
-
-    @property
-    def takes(self) -> Takes[T]:
-        """The takes of the queue."""
-        return self._waiting.takes
-
-    @property
-    def finish(self) -> Finish[T]:
-        """The moves of named tasks of the queue."""
-        return self._waiting.finish
+    def state_of(self, status: object) -> str | None:
+        """Return the letter of the state that a stored status means; None if it is none of this queue's."""
+        words = self._database.definition.words
+        return next((letter for letter, word in words.items() if word == status), None)
 
     def tube(self, name: object, call: str = "take(tube=)") -> str | None:
         """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
         if name is not None and "tube" not in self._database.definition.machine.roles:
-            raise FeatureOff(f"{call} needs the role 'tube': map it to a field", role="tube")
+            raise FeatureOff(
+                f"{call} needs the role 'tube': map it to a field, as in fields={{'tube': 'tube'}}", role="tube"
+            )
         if name is not None and not isinstance(name, str):
             raise BadType(f"a tube is named by text, not by {shown(name)}")
         return name
@@ -84,22 +82,13 @@ class QueueAdapter(Generic[T]):
         """The tables, indexes and triggers that the queue needs in the database."""
         return self._database.bind().installation
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether calls of this process wait: for a task, for room, or for the end of a task."""
-        return self._waiting.anybody
-
-    def while_waiting(self, call: Callable[[], None]) -> None:
-        """Call `call` whenever a waiting call of the queue is woken; what it raises ends that call."""
-        self._waiting.woken = call
-
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
         return self._database.only_reads()
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` once what this thread's connection wrote last is committed; at once outside a transaction."""
-        self._observers.once_committed(self._database.dialect, call)
+        self.observers.once_committed(self._database.dialect, call)
 
     def create_by(self, create: Callable[[], None]) -> None:
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
@@ -108,6 +97,11 @@ class QueueAdapter(Generic[T]):
         with binding.dialect.creating(self.store):
             create()
         self._database.unit(self._database.bind().installation.install)
+        self._database.close()
+
+    def install_by_migration(self) -> None:
+        """Install as `Queue.install` does, and drop a history that the definition lacks: the migration names both."""
+        self._database.unit(lambda: self._database.bind().installation.install(drop_history=True))
         self._database.close()
 
     def drop(self, drop: Callable[[], object]) -> int:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
-from xq.core.errors import BadValue
+from xq.core.errors import BadValue, LeftOpen
 from xq.core.ports import Connections
+from xq.core.values import count_of
 from xq.engine.finish import Update
-from xq.queue import MISSING, Queue, count_of
+from xq.engine.operations import CHUNK, Operation
+from xq.handle import MISSING, Queue
 from xq.runtime import callers
 from xq.runtime.callers import Job, Runner, Shared
-from xq.runtime.turns import Call, Held, Kind, Turns, kind, sleep, step
+from xq.runtime.turns import MOST, Call, Held, Kind, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Steps
 from xq.sessions.session import Session
 
@@ -56,10 +58,12 @@ class Block:
     def run(self, job: Job) -> None:
         (self._run if self.is_open else self._afterwards)(job)
 
-    def serve(self) -> None:
-        """Run the jobs in this thread until the transaction ends."""
-        while (job := self._jobs.get()) is not None:
-            job()
+    def serve(self, store: Connections) -> None:
+        """Run the jobs in this thread until the block ends. Roll a transaction back that it left open."""
+        # Where an event loop was closed within the block, nothing has ended its transaction.
+        with suppress(LeftOpen), store.at_work():
+            while (job := self._jobs.get()) is not None:
+                job()
 
     def end(self) -> None:
         self.is_open = False
@@ -108,15 +112,17 @@ class Aio(Generic[T]):
     async def put(
         self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
     ) -> T | tuple[T, bool]:
-        brought, waiting = {} if task is MISSING else task, self._turns.waiting
+        brought = {} if task is MISSING else task
         if timeout is not MISSING:
             if wait is not MISSING:
                 raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+            waiting = self._turns.waiting
             return await self._steps(waiting.putting(brought, options, waiting.seconds(timeout)))
         if wait is not MISSING:
+            waiting = self._turns.waiting
             seconds = waiting.seconds(wait, "wait")
             return await self._steps(waiting.putting_and_waiting(brought, options, seconds))
-        if not self._access().is_local and waiting.machine.guard("unique") is not None:
+        if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
             # It may wait for another transaction, and the others of its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
         put: T = await self._soon(kind("put", options), brought)
@@ -132,19 +138,20 @@ class Aio(Generic[T]):
     async def _take(self, n: int, timeout: float | None, tube: str | None, options: dict[str, Any]) -> list[T]:
         if tube is not None:
             self._queue.adapter.tube(tube)
-        waiting = self._turns.waiting
-        seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else waiting.seconds(timeout)
+        seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
         alike = kind("take", options, tube)
         at_once = seconds == 0 or n == 0
         # Where a transaction may be open the call must first raise InTransaction.
         looks = at_once or (self._block() is None and not self._access().is_private)
         found = await self._look(alike, n) if looks else []
         if not at_once and not found:
-            steps = waiting.taking(tube, seconds, looked=looks)
+            steps = self._turns.waiting.taking(tube, seconds, looked=looks)
             found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
         return [task for task, _ in found]
 
     def _look(self, alike: Kind, n: int) -> Awaitable[list[Held[T]]]:
+        if n > MOST and self._access().on_loop:  # it would block the event loop for longer than a full turn
+            return self._call(partial(self._turns.one, alike, n), self._turns.release)
         return self._soon(alike, n, self._turns.release)
 
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
@@ -169,7 +176,7 @@ class Aio(Generic[T]):
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
 
-    # Those with **options in full: a type checker cannot tell these from `self`.
+    # Methods with **options are written in full: a type checker takes `self` for one of the options.
 
     async def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
         return await self._call(partial(self._queue.put_many, tasks, **options))
@@ -220,6 +227,24 @@ class Aio(Generic[T]):
     ) -> str:
         return await self._call(partial(self._queue.every, spec, task, name=name, tz=tz, **options))
 
+    async def act(
+        self,
+        event: str,
+        filter: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        chunk: int = CHUNK,
+        dry_run: bool = False,
+        **options: Any,
+    ) -> Operation[T]:
+        """Store an operation, and return it: `while await Page.xq.aio.transaction(operation.step): ...` runs it."""
+        act = partial(self._queue.act, event, filter, actor=actor, reason=reason, chunk=chunk, dry_run=dry_run)
+        return await self._call(partial(act, **options))
+
+    operations = twin(Queue.operations)
+    operation = twin(Queue.operation)
+    pauses = twin(Queue.pauses)
     kill = twin(Queue.kill)
     kill_many = twin(Queue.kill_many)
     release_all = twin(Queue.release_all)
@@ -239,8 +264,14 @@ class Aio(Generic[T]):
     taken = twin(Queue.taken)
     waiting = twin(Queue.waiting)
     sessions = twin(Queue.sessions)
+    processes = twin(Queue.processes)
     stats = twin(Queue.stats)
     queue_stats = stats
+    why = twin(Queue.why)
+    doctor = twin(Queue.doctor)
+    find = twin(Queue.find)
+    failures = twin(Queue.failures)
+    timeline = twin(Queue.timeline)
     reset = twin(Queue.reset)
     history = twin(Queue.history)
     current_session = twin(Queue.current_session)
@@ -305,7 +336,7 @@ class Aio(Generic[T]):
         shares = access.is_private or (access.by_orm and await self._call(store.in_transaction))
         block = Block(access, self._run_anyway if shares else None, self._run)
         if not shares:
-            access.shared.blocks.submit(store, block.serve)
+            access.shared.blocks.submit(store, partial(block.serve, store))
         return block
 
     # how calls run
@@ -386,10 +417,11 @@ class Aio(Generic[T]):
 
     async def _soon(self, alike: Kind, item: object, undo: Callable[[Any], object] | None = None) -> Any:
         """Run a short call with the others of this turn of the event loop."""
-        try:
-            hash(alike)
-        except TypeError:  # for the call itself to refuse
-            return await self._call(partial(self._turns.one, alike, item), undo)
+        if alike.options:
+            try:
+                hash(alike)
+            except TypeError:  # for the call itself to refuse
+                return await self._call(partial(self._turns.one, alike, item), undo)
         if self._block() is not None:
             return await self._call(partial(self._turns.one, alike, item), undo)
         call: Call[Any] = Call(undo, None, alike, item)
@@ -408,7 +440,7 @@ class Aio(Generic[T]):
             return
         try:
             more = self._turns.run_or_raise()
-        except Exception:  # another connection writes, say: a thread waits for it, and raises what it must
+        except Exception:  # for example another connection writes: a thread waits for it, and raises the error
             self._run(self._turns.run)
         else:
             if more:

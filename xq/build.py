@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
 from xq.aio import Aio, Where
@@ -18,28 +18,37 @@ from xq.core.schema import check_key, default_id, key_of, offered, roles_of, tub
 from xq.core.words import Wording
 from xq.engine.install import OWN
 from xq.engine.unit import Definition
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.registry import catalogue, compose
 from xq.verbs import QueueAttribute, attach
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type[Any])
+P = ParamSpec("P")
 
 
-def as_decorator(
-    upgrade: Callable[..., object], fields: Mapping[str, Any] | None, features: Mapping[str, Any] | None, options: Any
-) -> Callable[[type[T]], type[T]]:
-    """Return the `upgrade` of an ORM as a class decorator. Raises ConfigurationError for `@queue` without a call."""
-    if isinstance(fields, type):
-        raise ConfigurationError(
-            f"@queue stands above {fields.__name__} with its arguments: "
-            "write @queue(fields={'status': ...}, features={...})"
-        )
+def as_decorator(upgrade: Callable[Concatenate[type[Any], P], object]) -> Callable[P, Callable[[C], C]]:
+    """Return the `upgrade` of an ORM as a class decorator."""
 
-    def decorate(model: type[T]) -> type[T]:
-        upgrade(model, fields, features, **options)
-        return model
+    def queue(*args: P.args, **options: P.kwargs) -> Callable[[C], C]:
+        """Upgrade a model by a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
 
-    return decorate
+        The arguments and errors are those of `upgrade`. A model that inherits from the abstract model of its ORM needs
+        no `fields`.
+        """
+        if args and isinstance(args[0], type):
+            raise ConfigurationError(
+                f"@queue stands above {args[0].__name__} with its arguments: "
+                "write @queue(fields={'status': ...}, features={...})"
+            )
+
+        def decorate(model: C) -> C:
+            upgrade(model, *args, **options)
+            return model
+
+        return decorate
+
+    return queue
 
 
 def build(
@@ -122,7 +131,7 @@ def _define(
             if role not in table.roles:
                 raise ConfigurationError(
                     f"feature {feature.name!r} needs the role {shown(role)}: map it to a field of {store.name}, "
-                    f"as in fields={{{shown(role)}: ...}} ({', '.join(table.roles)} are mapped)"
+                    f"as in fields={{{shown(role)}: ...}} (mapped: {', '.join(table.roles)})"
                 )
     machine = Machine(chosen, table.roles)
     own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}

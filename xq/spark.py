@@ -5,7 +5,13 @@ from xq.core.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import *  # noqa: F403 (what is offered is listed there)
+    from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
+    from xq.adapters.spark.consume import consume
+    from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
+    from xq.adapters.spark.live import stream, write_batch
+    from xq.adapters.spark.report import Report, report
+    from xq.adapters.spark.session import register, session
+    from xq.adapters.spark.source import options
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
@@ -14,4 +20,22 @@ except ModuleNotFoundError as error:
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-from xq.adapters.spark import __all__ as __all__
+__all__ = [
+    "Archived",
+    "Report",
+    "Snapshot",
+    "archive",
+    "consume",
+    "history",
+    "jdbc",
+    "jdbc_options",
+    "options",
+    "register",
+    "report",
+    "restore",
+    "session",
+    "snapshot",
+    "stream",
+    "tasks",
+    "write_batch",
+]

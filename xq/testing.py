@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from xq.core.errors import BadType, ConfigurationError, shown
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.worker import Worker
@@ -36,7 +36,7 @@ class Clock:
 
 @contextmanager
 def clock(*queues: Any) -> Iterator[Clock]:
-    """Let queues (models, their handles or tubes) use one clock for the block, and return it."""
+    """Set one clock for queues (models, their handles or tubes) for the block, and return it."""
     found, clock = [_queue(each) for each in queues], Clock()
     before = [queue.clock for queue in found]
     for queue in found:
@@ -64,9 +64,11 @@ def memory(*models: Any) -> Iterator[Clock]:
 def run_pending(*workers: Any, raises: bool = False) -> int:
     """Run workers (or the workers of queues) in this thread until no task is ready. Return the number of calls.
 
-    They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat and
-    timeout, and inside the transaction of the test if one is open. A task that failed waits for its pause: advance the
-    clock and call it again. With `raises` the exception of a function is also raised here.
+    They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat, timeout
+    and concurrency, and inside the transaction of the test if one is open. A task that failed waits for its pause:
+    advance the clock and call it again. Without the feature delayed it is ready at once: it is tried once in a call.
+    With `raises` the exception of a function is also raised here. Raises ConfigurationError for an `async def` on a
+    running event loop.
     """
     calls = 0
     for given in workers:
@@ -76,9 +78,26 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
         queue = worker.queue
         attempts: Attempts[Any] = Attempts(worker, lambda queue=queue: queue.adapter.finish, threading.Event())  # type: ignore[misc]
         attempts.alone = True
-        while tasks := queue.take_many(worker.options.batch or 1):
-            calls += _attempt(attempts, worker, tasks, raises)
+        if worker.options.kind == "asyncio" and _on_a_loop():
+            raise ConfigurationError(
+                "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
+                "await asyncio.to_thread(run_pending, worker)"
+            )
+        try:
+            while tasks := queue.take_many(worker.options.batch or 1):
+                if new := attempts.not_tried(tasks):
+                    calls += _attempt(attempts, worker, new, raises)
+        finally:
+            attempts.release_tried()
     return calls
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:

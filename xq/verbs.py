@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from types import MethodType
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.ports import TaskModel
-from xq.queue import Queue
+from xq.handle import Queue
 
 VERBS: Final = (
     "put",
@@ -28,24 +28,26 @@ VERBS: Final = (
 )
 
 
-@dataclass(frozen=True)
+TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
+
+
 class Verb:
     """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`."""
 
-    handle: Queue[Any]
-    name: str
+    def __init__(self, handle: Queue[Any], name: str) -> None:
+        self.handle = handle
+        self.name = name
+        self._model = handle.model
+        self._method = getattr(handle, name)
+        self._of_table = name in TABLE_VERBS
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if owner is not self.handle.model and not self.handle.adapter.store.is_mine(owner):
+        if owner is not self._model and not self.handle.adapter.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
             )
-        method = getattr(self.handle, self.name)
-        return method if instance is None or self.name in TABLE_VERBS else partial(method, instance)
-
-
-TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
+        return self._method if instance is None or self._of_table else MethodType(self._method, instance)
 
 
 @dataclass(frozen=True)

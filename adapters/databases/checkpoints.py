@@ -54,7 +54,8 @@ class RollupTable:
         }
         names = ", ".join(types)
         columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
-        body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY ({names}))"
+        # A span of time of one queue is one range of the key, whatever tubes it has.
+        body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY (queue, unit, bucket, tube, source, target, event))"
         more = dialect.on_conflict(names, f"n = {name}.n + :count")
         values = ", ".join(f":{column}" for column in types)
         view = dialect.quote(f"{table}_throughput")
@@ -68,3 +69,14 @@ class RollupTable:
         self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
         self.fits = f"SELECT {names}, n FROM {name} WHERE 1 = 0"
         self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"
+        self.newest = f"SELECT MAX(bucket) FROM {name} WHERE queue = :queue AND unit = :unit"
+        self._name, self._numbers = name, numbers
+
+    def throughput(self, width: int, tubes: int) -> str:
+        """Return the SQL of the columns of the view, summed to spans of `width` seconds, from :since until :until.
+
+        With `tubes` above 0, only those of the tubes :v0, :v1 ...
+        """
+        among = f" AND tube IN ({', '.join(f':v{i}' for i in range(tubes))})" if tubes else ""
+        span = "queue = :queue AND unit = :unit AND bucket >= :since AND bucket < :until"
+        return f"SELECT bucket - bucket % {width}, {self._numbers} FROM {self._name} WHERE {span}{among} GROUP BY 1"

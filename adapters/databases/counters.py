@@ -57,12 +57,16 @@ class Counters(Terms):
     @property
     def count_what_is_there(self) -> str:
         """Return SQL that counts the existing tasks, unless counting has begun."""
-        counts = self.side("count")
         return (
-            f"INSERT INTO {counts} (tube, source, target, n) "
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
             f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
-            f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
+            f"WHERE NOT EXISTS ({self.begun})"
         )
+
+    @property
+    def begun(self) -> str:
+        """Return a query that finds a row if counting has begun."""
+        return f"SELECT 1 FROM {self.side('count')}"
 
     @property
     def moved_key(self) -> str:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.named import by_position, in_order
-from xq.adapters.databases.objects import Objects
 from xq.adapters.databases.records import Records
+from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.staging import Staging
 from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
     "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
-    "trigger": re.compile("insert|update|update_utube|delete|truncate"),
+    "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
 }
 
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
@@ -44,7 +45,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Writes, DueTimes, Waits, Records, Objects):
+class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -63,6 +64,9 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         unique               a value of the role unique
         n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
+        p0, p1 ...           the position of a row in the order of an index (the search)
+        v0, v1 ...           the values of a filter; utube is the one of its utube
+        look                 the maximum number of rows that the search examines
     new values
         f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row
         ttl, increment ...   the options of a call, in seconds, by their names
@@ -71,6 +75,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         adding               the number of tasks that a put adds to a limited queue
     the records of xq
         uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
+        host, pid, program   the process that registers the session
+        kept_us              microseconds after which an operation that has ended is deleted
         waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
         name, value          a setting
@@ -78,6 +84,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         name, spec, task, next_us   a schedule: when it fires, what it puts, and the time of its next firing
         savepoint            the number of a savepoint in which a change was noted
         sink, stream, batch  the checkpoint of a sink: the last batch of a stream
+        slot                 the number of a slot of xq.Concurrency
         unit, bucket         a span of time, and the second at which it begins
 
     Three names are not values: `filled` replaces them by SQL when the number of rows is known. `listed` and `rows`
@@ -91,8 +98,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
     scans_kind: type[Scans]
 
     @cached_property
-    def groups(self) -> Groups | None:
-        """Returns the SQL of the group heads; None without the feature utube."""
+    def groups(self) -> Groups | None:  # type: ignore[override]
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
 
@@ -210,11 +216,19 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         """Within the block, a statement that would wait for another connection's lock raises at once."""
         return nullcontext()
 
+    def file(self, store: Connections) -> str | None:
+        """Return the file that the database is; None if it is in memory or on a server."""
+        return None
+
     # liveness and notifications
 
     @abstractmethod
     def liveness(self, store: Connections) -> Liveness | None:
         """Return the liveness locks of sessions; None if no other process can reach the database."""
+
+    @abstractmethod
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
 
     @abstractmethod
     def notifier(self, store: Connections) -> Notifier | None:
@@ -235,6 +249,9 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
         """Merge some of the appended rows of the counters. Returns whether there may be more."""
         return False
 
+    def add_up_history(self, store: Connections) -> None:
+        """Add to the counters the transitions that only rows of the history count, if there is an installation."""
+
     def unlogged(self, store: Connections) -> list[str]:
         """Return SQL that makes writes faster, but a crash of the server deletes the tasks and all their records."""
         return []
@@ -254,7 +271,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
 
     def refuse(self, store: Connections) -> None:
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
-        return
 
     @abstractmethod
     def unfit(self, store: Connections) -> str | None:
@@ -272,9 +288,10 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
     def existing(self, store: Connections) -> dict[str, str]:
         """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""
 
-    @abstractmethod
     def table_columns(self, store: Connections) -> set[str]:
         """Return the columns that the application's table and the model have in common; none without a table."""
+        present = {name.lower() for name in self.columns_of(store, self.source.name)}
+        return {field.column for field in self.source.fields if field.column.lower() in present}
 
     @abstractmethod
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
@@ -309,6 +326,13 @@ class Dialect(Writes, DueTimes, Waits, Records, Objects):
     def taken_now(self, store: Connections) -> int:
         ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return int(taken)
+
+    def widening(self, store: Connections) -> list[str]:
+        """Return SQL that adds the columns which the tables of an earlier layout lack.
+
+        Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
+        """
+        return []
 
     def stale(self, existing: Mapping[str, str]) -> list[str]:
         """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""

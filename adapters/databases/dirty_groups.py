@@ -36,7 +36,7 @@ class RunUnit(Protocol):
 
 
 class DirtyGroup(NamedTuple):
-    """A row that says: another task may be the first of this group."""
+    """A row that marks a group as dirty: another of its tasks may be the first."""
 
     id: int
     utube: Any
@@ -226,7 +226,7 @@ class ServerGroups(Groups):
         """
 
     def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:
-        """Replace many rows of a group by one. It is newer than they are: who sees it sees what they stand for."""
+        """Replace many rows of a group by one, which is newer: a reader of it needs none of the others."""
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))

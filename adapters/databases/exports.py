@@ -75,7 +75,7 @@ class Exports:
         """Make a connection raise an error for a value that is too long, if the database would truncate it."""
 
     def look_ahead(self, store: Connections) -> None:
-        """Let the next statement see uncommitted rows, if it `looks_ahead`."""
+        """Make the next statement read uncommitted rows, if it `looks_ahead`."""
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
         """Return a condition, and its values, for the tasks that staging has with these numbers and keys."""
@@ -135,7 +135,6 @@ class Exports:
         return f"DELETE FROM {SETTINGS} WHERE name = {self.of.literal(self.setting_of('archived'))}"
 
     def setting_of(self, what: str) -> str:
-        """Return the name of a setting of this queue."""
         return f"{what} {self.of.source_name}"[:255]
 
     @property

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import pwd
 import select
 import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -61,7 +61,6 @@ class FileLocks(LivenessLocks):
             return locks
 
     def _prepare(self) -> None:
-        """Open the lock file. Raises ConfigurationError if that is not possible."""
         self.renew()
 
     def _lock_session(self, uuid: str) -> bool:
@@ -73,7 +72,6 @@ class FileLocks(LivenessLocks):
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
-        """Yield whether no process has the lock of a session. No process can acquire it within the block."""
         with self._lock:
             self.renew()
             mine = uuid not in self._held and uuid not in self._ending
@@ -116,18 +114,30 @@ class FileLocks(LivenessLocks):
 
     def _open(self) -> None:
         try:
-            mode = os.stat(self._database).st_mode & 0o666
+            database = os.stat(self._database)
+            mode = database.st_mode & 0o666
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
+            refused = self._remedy() if isinstance(error, PermissionError) else ""
             raise ConfigurationError(
-                f"the liveness locks of sessions are in {self.path}, and it cannot be opened: {error.strerror}"
+                f"the liveness locks of sessions are in {self.path}, and it cannot be opened: {error.strerror}{refused}"
             ) from error
         self._close()
         self._descriptor = descriptor
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
+            if os.geteuid() == 0:  # as SQLite does for app.db-wal, so that the user of the database may write it
+                os.fchown(self._descriptor, database.st_uid, database.st_gid)
         for uuid in list(self._held):
             self._locked(uuid, fcntl.F_RDLCK)
+
+    def _remedy(self) -> str:
+        """Return, for a message, which user must be able to write the file, or the folder where it is missing."""
+        me = _user(os.geteuid())
+        with suppress(OSError):
+            owner = _user(os.stat(self.path).st_uid)
+            return f". The user {me} must be able to write this file, and the database; the file belongs to {owner}"
+        return f". The user {me} must be able to write the folder {os.path.dirname(self.path)}"
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -138,6 +148,29 @@ class FileLocks(LivenessLocks):
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
         return list(uuids)  # any of them may be: `alone` finds out
+
+    def unheld(self, uuids: Sequence[str]) -> list[str]:
+        """Return those of these sessions that no process has locked; none if the file cannot tell."""
+        with self._lock:
+            try:
+                if not self.renew():
+                    return []
+                return [uuid for uuid in uuids if not self._in_use(uuid)]
+            except ConfigurationError:  # this user may not write the file
+                return []
+            finally:
+                self._rest()
+
+    def _in_use(self, uuid: str) -> bool:
+        if uuid in self._held or uuid in self._ending:
+            return True
+        try:
+            free = self._locked(uuid, fcntl.F_WRLCK)
+        except ValueError:  # another program wrote it: it names no session
+            return True
+        if free:
+            self._locked(uuid, fcntl.F_UNLCK)
+        return not free
 
     def is_held(self, uuid: str) -> bool:
         return uuid in self._held and _same_file(self._descriptor, self.path)
@@ -152,7 +185,6 @@ class FileLocks(LivenessLocks):
         pass  # the write itself notifies all processes
 
     def there(self) -> bool:
-        """Return whether the database file exists, without creating it."""
         return os.path.exists(self._database)
 
     @classmethod
@@ -177,6 +209,14 @@ def _set_lock(descriptor: int, kind: int, byte: int) -> None:
         fcntl.lockf(descriptor, operations[kind] | fcntl.LOCK_NB, 1, byte)
 
 
+def _user(uid: int) -> str:
+    """Return the name of a user of the system, or the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def _identity(file: str | int) -> tuple[int, int] | None:
     """Return what identifies the file of a path or descriptor (device, inode); None if there is none."""
     try:
@@ -193,22 +233,8 @@ def _same_file(descriptor: int, path: str) -> bool:
 # notifications
 
 
-class Watch(Protocol):
-    """Watches files. Its descriptor is readable when one of them was written."""
-
-    def fileno(self) -> int: ...
-
-    def add(self, path: str) -> bool:
-        """Watch a file, if it is not watched yet. Returns False if it does not exist or too many are watched."""
-
-    def clear(self) -> None:
-        """Discard the writes reported so far."""
-
-    def close(self) -> None: ...
-
-
 class Inotify:
-    """The watch of Linux."""
+    """The watch of Linux. Its descriptor is readable when one of the files was written."""
 
     _WRITTEN, _REMOVED = 0x2, 0x400 | 0x800  # IN_MODIFY; IN_DELETE_SELF, IN_MOVE_SELF
 
@@ -226,10 +252,12 @@ class Inotify:
         return int(self._descriptor)
 
     def add(self, path: str) -> bool:
+        """Watch a file, if it is not watched yet. Returns False if it does not exist or too many are watched."""
         events = self._WRITTEN | self._REMOVED
         return int(self._library.inotify_add_watch(self._descriptor, os.fsencode(path), events)) >= 0
 
     def clear(self) -> None:
+        """Discard the writes reported so far."""
         with suppress(BlockingIOError):
             os.read(self._descriptor, 65_536)
 
@@ -240,7 +268,7 @@ class Inotify:
 
 
 class Kqueue:
-    """The watch of macOS and the BSDs."""
+    """The watch of macOS and the BSDs. Used as `Inotify`."""
 
     def __init__(self) -> None:
         self._queue = select.kqueue()  # type: ignore[attr-defined, unused-ignore]
@@ -274,7 +302,7 @@ class Kqueue:
         self._queue.close()
 
 
-def watch() -> Watch | None:
+def watch() -> Inotify | Kqueue | None:
     """Return a watch of the operating system; None if it supports none, or its limit of watches is reached."""
     try:
         return Inotify() if hasattr(ctypes.CDLL(None), "inotify_init1") else Kqueue()
@@ -318,7 +346,7 @@ class FileNotifier:
     reports_own = True
 
     def expect(self) -> None:
-        """Do nothing: the system always notifies."""
+        """Do nothing: the operating system always notifies."""
 
     def has_changed(self, store: Connections, notified: bool) -> bool:
         for pause in COMMITTING if notified else ():

@@ -90,6 +90,11 @@ class Groups(ABC):
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
         return ", ".join([self.called(self.role), self.of.order]), ready, False
 
+    @property
+    def called_of_index(self) -> str:
+        """Returns the key of the head of a row of the table, as the index has it."""
+        return self.called(self.role)
+
     by_key = ""  # an index hint: read rows by their keys
     by_open = ""  # an index hint: read the heads by the index of open ones
 
@@ -136,7 +141,7 @@ class Groups(ABC):
         """Return the condition that a row of the table is ready, and in a tube that the selector means."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else of.skipped(rows, table)
-        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
+        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.within_rate}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query of the first task of a utube."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from xq.adapters.databases.terms import Terms
-from xq.core.machine import LONGEST, TAKEN
+from xq.core.machine import ABSENT, LONGEST, TAKEN
 from xq.core.ports import HISTORY, Kind
 
 
@@ -68,9 +68,29 @@ class HistoryTable(Terms):
         )
 
     @property
+    def any_history(self) -> str:
+        """Return a query of one row of the history, if it has one; also where this definition has no history."""
+        return f"SELECT id FROM {self.side('history')} LIMIT 1"
+
+    def last_of(self, n: int) -> str:
+        """Return a query of the ids of the last transitions of `n` keys, among those newer than `:since`."""
+        parts = range(len(self.keys))
+        keys = ", ".join(self.key_in_history([f":k{i}_{place}" for i in parts]) for place in range(n))
+        key = self.quote("key")
+        return f"SELECT MAX(id) FROM {self.side('history')} WHERE id > :since AND {key} IN ({keys}) GROUP BY {key}"
+
+    def ascribe(self, n: int) -> str:
+        """Return SQL that writes `:actor` and `:reason` into the `n` transitions `:id0`, `:id1` ..."""
+        ids = ", ".join(f":id{place}" for place in range(n))
+        return f"UPDATE {self.side('history')} SET actor = :actor, reason = :reason WHERE id IN ({ids})"
+
+    elapsed: ClassVar[str] = "at_us - {}"  # since a time
+
+    @property
     def since_before(self) -> str:
-        """Returns SQL of the microseconds since the previous transition of the same task."""
-        return f"at_us - LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
+        """Returns SQL of the microseconds since the previous transition of the same task; NULL if it was absent."""
+        before = f"LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
+        return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
 
     @property
     def _forgotten_before(self) -> str:

@@ -32,10 +32,9 @@ class LivenessLocks(ABC):
         """Unlock a session."""
 
     def close(self) -> None:  # noqa: B027
-        """Close the connection of the locks, if there is one, until it is needed again."""
+        """Do nothing: a file has no session connection."""
 
     def acquire(self, uuid: str) -> bool:
-        """Acquire the liveness lock of a session. Returns False if another process is closing it."""
         deadline = time.monotonic() + ENDING
         while True:
             with self._lock:
@@ -48,7 +47,6 @@ class LivenessLocks(ABC):
             time.sleep(POLL)
 
     def release(self, uuid: str) -> None:
-        """Undo one `acquire` of a session; the last one unlocks it."""
         with self._lock:
             if self._held.get(uuid, 0) > 1:
                 self._held[uuid] -= 1

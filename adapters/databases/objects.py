@@ -9,10 +9,11 @@ from pathlib import Path
 
 from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history import HistoryTable
-from xq.adapters.databases.records import PAUSES, QUEUES, SCHEDULES, SESSIONS, SETTINGS
+from xq.adapters.databases.records import OPERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.selectors import Selectors
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import READY, TAKEN
+from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
 
@@ -65,23 +66,44 @@ class Objects(Selectors, Counters, HistoryTable):
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
             f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
-            "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
+            f"ends DOUBLE PRECISION, {', '.join(self._process_columns)}, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
             PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
             "PRIMARY KEY (queue, tube, whole)",
             # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
             SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.long_text} NOT NULL, "
             f"task {self.long_text} NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)",
+            RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, bucket)",
+            OPERATIONS: f"id {self.serial}, queue {name} NOT NULL, event {name} NOT NULL, "
+            f"filter {self.long_text} NOT NULL, options {self.long_text} NOT NULL, actor {self.long_text}, "
+            f"reason {self.long_text}, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, "
+            f"reached {self.long_text}, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, "
+            f"state {name} NOT NULL",
+            SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         return [
             Object(
                 "table",
                 name,
-                (f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.engine}",),
+                (
+                    f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.engine}",
+                    *(self.more_of_sessions if name == SESSIONS else ()),
+                ),
                 f"DROP TABLE IF EXISTS {name}",
             )
             for name, columns in (tables | self.more_shared()).items()
         ]
+
+    @property
+    def _process_columns(self) -> list[str]:
+        """Returns the columns of the process that has registered a session, which earlier layouts lack."""
+        return [f"host {self.varying(HOST)}", "pid BIGINT", f"program {self.varying(PROGRAM)}"]
+
+    @property
+    def more_of_sessions(self) -> Sequence[str]:
+        """Returns SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
+        return ()
 
     # the files of SQL
 
@@ -104,7 +126,7 @@ class Objects(Selectors, Counters, HistoryTable):
         return {word for word, there in words.items() if there}
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        """Return what the texts of triggers say of a version of a row: its values as `old`, its conditions as `was`."""
+        """Return the values of a version of a row for the texts of triggers, as `old`, and its conditions, as `was`."""
         machine, status = self.machine, f"{version}.{self.roles['status']}"
         found = {
             old: self.letter(status),

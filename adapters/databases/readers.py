@@ -15,10 +15,19 @@ from typing import Any, ClassVar
 from xq.adapters.databases.named import by_position, filled
 from xq.adapters.drivers import connect
 from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import ABSENT
 from xq.pipeline.scan import TESTS, WHOLE, Checkpoint, Column, Condition, Extract, Part, Stock, parted
 
 ROWS = 10_000  # fetched at once
+NEAR, WIDER = 10_000, 8  # ids that the first look back goes, and how much farther each next one does
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+Window = tuple[int, int] | None  # the first and the last id; None: all
+
+
+def _where(tests: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(tests)}" if tests else ""
 
 
 def _utc(value: datetime) -> datetime:
@@ -114,28 +123,71 @@ class ExtractReader(Extract):
             return replace(column, sql=column.exact or column.sql)
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
-    def _statement(self, columns: Sequence[Column], part: Part = WHOLE, more: str = "") -> tuple[str, dict[str, Any]]:
+    def _statement(
+        self, columns: Sequence[Column], part: Part = WHOLE, more: str = "", window: Window = None
+    ) -> tuple[str, dict[str, Any]]:
         """Return SQL and its named values."""
         values: dict[str, Any] = {}
-        conditions = [*self.where, *part.conditions]
-        tests = [self.rows] if self.rows else []
-        asked = [condition for condition in conditions if self.column(condition.column).asked]
-        tests += [self._test(condition, values) for condition in conditions if condition not in asked]
+        tests, relation = self._tests(part, values), self._computed(columns, part)
+        if relation:
+            relation = filled(relation, of=self._of(window, tests))
+            tests += self._tests(part, values, asked=True)  # conditions of computed columns come last
+        listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
+        return f"SELECT {listed} FROM {relation or self.relation}{_where(tests)}{more}", values
+
+    def _tests(self, part: Part, values: dict[str, Any], asked: bool = False) -> list[str]:
+        """Return the conditions of a part: those of the computed columns (`asked`), or all others."""
+        conditions = (*self.where, *part.conditions)
+        tests = [self._test(each, values) for each in conditions if self.column(each.column).asked == asked]
+        if asked:
+            return tests
         if part.after:
             tests.append(self._beside(part.after, ">", values))
         if part.until:
             tests.append(self._beside(part.until, "<=", values))
-        where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        used = [*columns, *(self.column(condition.column) for condition in conditions)]
-        relation = next((column.relation for column in used if column.relation), "")
-        if relation:
-            # Conditions of computed columns come last.
-            of = f" WHERE {self.column('key').sql} IN (SELECT {self.column('key').sql} FROM {self.relation}{where})"
-            relation = filled(relation, of=of if tests else "")
-            tests += [self._test(condition, values) for condition in asked]
-            where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
-        return f"SELECT {listed} FROM {relation or self.relation}{where}{more}", values
+        return [self.rows, *tests] if self.rows else tests
+
+    # the columns that a window computes
+
+    def _computed(self, columns: Sequence[Column], part: Part) -> str:
+        """Return the relation that computes columns of a read; "" if the read needs none."""
+        tested = (self.column(condition.column) for condition in (*self.where, *part.conditions))
+        return next((column.relation for column in (*columns, *tested) if column.asked), "")
+
+    def _is_windowed(self, columns: Sequence[Column], part: Part) -> bool:
+        """Return whether a read computes columns of a part of the rows. Then it must ask for the window before."""
+        return bool(self._computed(columns, part) and self._tests(part, {}))
+
+    def _of(self, window: Window, tests: Sequence[str]) -> str:
+        """Return the condition of the rows that a window reads: those of the tasks of a part."""
+        if not tests:
+            return ""
+        key, between = self.column("key").sql, [f"id BETWEEN {window[0]} AND {window[1]}"] if window else []
+        return _where([*between, f"{key} IN (SELECT {key} FROM {self.relation}{_where(tests)})"])
+
+    def _window(self, connection: Any, columns: Sequence[Column], part: Part) -> Window:
+        """Return the ids of the rows that a window must read to compute columns of a part.
+
+        The window begins at the earliest previous transition of the tasks of the part. Keys have no index, so the
+        search widens until it has found all of them.
+        """
+        if not self._is_windowed(columns, part):
+            return None
+        values: dict[str, Any] = {}
+        tests, table = self._tests(part, values), self.relation
+        # + 0: PostgreSQL would look for the least id from the first row on.
+        ends = f"SELECT MIN(id + 0), MAX(id + 0), (SELECT MIN(id) FROM {table}) FROM {table}"
+        ((low, high, first),) = self._asked(connection, f"{ends}{_where(tests)}", values)
+        if low is None:
+            return (0, -1)
+        reach = NEAR
+        while (floor := low - reach) > first:
+            begins = f"SELECT MIN(id) FROM {table}{self._of((floor, high), tests)} GROUP BY {self.column('key').sql}"
+            missing = [*tests, f"source <> '{ABSENT}'", f"id IN ({begins})"]
+            if not self._asked(connection, f"SELECT 1 FROM {table}{_where(missing)} LIMIT 1", values):
+                break
+            reach *= WIDER
+        return (floor, high)
 
     def _beside(self, checkpoint: Checkpoint, way: str, values: dict[str, Any]) -> str:
         """Return the condition that a row is after a checkpoint (`way` is >), or not after it (<=)."""
@@ -196,10 +248,11 @@ class ExtractReader(Extract):
 
     # reading
 
-    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
-        sql, named = self._statement(columns, part)
+    def _prepared(self, connection: Any, columns: Sequence[Column], part: Part) -> tuple[str, list[Any]]:
+        """Return the statement that reads a part, and its values. `connection` is at the moment of the read."""
+        sql, named = self._statement(columns, part, window=self._window(connection, columns, part))
         text, order = by_position(sql, self.placeholder_of_driver)
-        return self._fetched(text, [named[name] for name in order])
+        return text, [named[name] for name in order]
 
     def value(self, column: Column, stored: Any) -> Any:
         read = reading(column)
@@ -212,10 +265,6 @@ class ExtractReader(Extract):
     def _connected(self) -> Iterator[Any]:
         with closing(connect(self.address)) as connection:
             yield connection
-
-    @abstractmethod
-    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows in chunks."""
 
     def _asked(self, connection: Any, sql: str, values: Mapping[str, Any]) -> list[Any]:
         """Return all rows of a small result."""

@@ -13,6 +13,14 @@ SETTINGS = "xq_setting"  # the settings of `configure`
 QUEUES = "xq_queue"  # the installed queues and their configurations
 PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
 SCHEDULES = "xq_schedule"  # the schedules of all queues
+DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
+SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
+OPERATIONS = "xq_operation"  # what operators do to tasks that a filter shows, and to queues as a whole
+RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
+SESSION_COLUMNS = "uuid, queue, since, ends, host, pid, program"
+OPERATION_COLUMNS = (
+    "id, event, filter, options, actor, reason, chunk, created_us, updated_us, reached, done, skipped, looked, state"
+)
 
 
 def goes_on(now: str) -> str:
@@ -43,7 +51,7 @@ class Records(Terms):
     @property
     def forget_all(self) -> dict[str, str]:
         """Returns SQL, by shared table, that deletes its rows of this queue."""
-        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES)}
+        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES, RATES, OPERATIONS)}
         return mine | {QUEUES: self.forget}
 
     @property
@@ -53,6 +61,8 @@ class Records(Terms):
     records = QUEUES
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
+    processes = f"SELECT uuid, since, host, pid, program FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
+    process = f"SELECT host, pid, program FROM {SESSIONS} WHERE uuid = :uuid AND queue = ''"
     deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
 
     @property
@@ -64,14 +74,19 @@ class Records(Terms):
     def session_listed(self) -> str:
         """Returns SQL that registers a session with this queue. It expires in `:lease` seconds (NULL: never)."""
         rows = ", ".join(
-            f"(:uuid, {queue}, {self.now}, {self.now} + :lease)" for queue in ("''", self.literal(self.source_name))
+            f"(:uuid, {queue}, {self.now}, {self.now} + :lease, :host, :pid, :program)"
+            for queue in ("''", self.literal(self.source_name))
         )
-        return f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) VALUES {rows}{self.on_conflict('uuid, queue')}"
+        return f"INSERT INTO {SESSIONS} ({SESSION_COLUMNS}) VALUES {rows}{self.on_conflict('uuid, queue')}"
 
     @property
     def rejoin_session(self) -> str:
-        """Returns SQL that extends a session to `:lease` seconds from now (NULL: for ever), unless it has expired."""
-        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {goes_on(self.now)}"
+        """Returns SQL that extends a session to `:lease` seconds from now (NULL: for ever), unless it has expired.
+
+        Also record this process: the one that registered the session may have ended.
+        """
+        process = "host = :host, pid = :pid, program = :program"
+        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease, {process} WHERE uuid = :uuid AND {goes_on(self.now)}"
 
     @property
     def session_is_there(self) -> str:
@@ -89,7 +104,7 @@ class Records(Terms):
 
     @property
     def expire_session_later(self) -> str:
-        """Returns SQL that lets a session expire after session_ttr, if that is set."""
+        """Returns SQL that makes a session expire after session_ttr, if that is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
         return (
             f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) WHERE uuid = :uuid AND {ttr} IS NOT NULL"
@@ -143,6 +158,56 @@ class Records(Terms):
     def resume(self) -> str:
         return f"DELETE FROM {PAUSES} WHERE {self._mine} AND tube = :tube AND whole = :whole"
 
+    # operations
+
+    @property
+    def operations(self) -> str:
+        """Returns a query of the operations of this queue, the newest first."""
+        return f"{self._operations} ORDER BY id DESC"
+
+    @property
+    def operation(self) -> str:
+        return f"{self._operations} AND id = :id"
+
+    @property
+    def lock_operation(self) -> str:
+        """Returns a query of an operation as last committed. It locks it."""
+        return f"{self.operation}{self.lock}"
+
+    @property
+    def _operations(self) -> str:
+        return f"SELECT {OPERATION_COLUMNS} FROM {OPERATIONS} WHERE {self._mine}"
+
+    @property
+    def add_operation(self) -> str:
+        return (
+            f"INSERT INTO {OPERATIONS} (queue, event, filter, options, actor, reason, chunk, created_us, updated_us, "
+            f"reached, done, skipped, looked, state) VALUES ({self.literal(self.source_name)}, :event, :filter, "
+            f":options, :actor, :reason, :chunk, {self.now_us}, {self.now_us}, NULL, 0, 0, 0, :state) RETURNING id"
+        )
+
+    @property
+    def forget_operations(self) -> str:
+        """Returns SQL that deletes the operations of this queue that ended `:kept_us` microseconds ago or earlier.
+
+        What was done to the queue as a whole has no chunks, and stays: `pauses()` says who paused.
+        """
+        ended = f"state <> 'running' AND chunk > 0 AND updated_us <= {self.now_us} - :kept_us"
+        return f"DELETE FROM {OPERATIONS} WHERE {self._mine} AND {ended}"
+
+    @property
+    def set_operation(self) -> str:
+        """Returns SQL that writes how far an operation has come."""
+        values = "reached = :reached, done = :done, skipped = :skipped, looked = :looked, state = :state"
+        return f"UPDATE {OPERATIONS} SET {values}, updated_us = {self.now_us} WHERE {self._mine} AND id = :id"
+
+    @property
+    def cancel_operation(self) -> str:
+        return (
+            f"UPDATE {OPERATIONS} SET state = 'cancelled', updated_us = {self.now_us} "
+            f"WHERE {self._mine} AND id = :id AND state = 'running'"
+        )
+
     # schedules
 
     @property
@@ -192,3 +257,26 @@ class Records(Terms):
     @property
     def drop_schedule(self) -> str:
         return f"DELETE FROM {SCHEDULES} WHERE {self._mine} AND name = :name"
+
+    # slots
+
+    @property
+    def add_slot(self) -> str:
+        there = self.on_conflict("name, slot")
+        return f"INSERT INTO {SLOTS} (name, slot, session) VALUES (:name, :slot, ''){there}"
+
+    @property
+    def free_slot(self) -> str:
+        """Returns a query of one of the first `:n` slots of a name that is free, or whose session is over. It locks it.
+
+        It does not wait: a slot that another transaction has locked is being taken or freed.
+        """
+        passing = f"{self.lock} SKIP LOCKED" if self.lock else ""
+        living = f"SELECT uuid FROM {SESSIONS} WHERE queue = '' AND {goes_on(self.now)}"
+        return (
+            f"SELECT slot FROM {SLOTS} WHERE name = :name AND slot <= :n AND "
+            f"(session = '' OR session NOT IN ({living})) ORDER BY slot LIMIT 1{passing}"
+        )
+
+    take_slot = f"UPDATE {SLOTS} SET session = :uuid WHERE name = :name AND slot = :slot"
+    leave_slot = f"UPDATE {SLOTS} SET session = '' WHERE name = :name AND slot = :slot AND session = :uuid"

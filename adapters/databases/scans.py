@@ -89,7 +89,7 @@ class Scans(ABC):
             for (name, kind), sql in zip(types.items(), quoted.values(), strict=True)
         ]
         columns.append(Column("at", "TIMESTAMP", quoted["at_us"], "BIGINT", quoted["at_us"]))
-        # Computed on the whole history, since the previous transition may be of any time. `:of` restricts the keys.
+        # A window over the rows `:of` a part, which begins before it: at the previous transition of each task.
         timed = f"(SELECT {', '.join(quoted.values())}, {self.dialect.since_before} AS dur_us FROM {table}:of) AS timed"
         columns.append(Column("dur_us", "BIGINT", "dur_us", "BIGINT", "dur_us", timed))
         return make(

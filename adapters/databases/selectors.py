@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.terms import Terms
+from xq.adapters.databases.rates import Rates
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 from xq.core.ports import fits_a_column
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from xq.adapters.databases.groups import Groups
 
 
-class Selectors(Terms):
+class Selectors(Rates):
     """Selectors as conditions: tasks by key, the oldest tasks, tasks that are due, all tasks."""
 
-    @property
-    @abstractmethod
-    def groups(self) -> Groups | None:
-        """Returns the SQL of the group heads; None without the feature utube."""
+    groups: Groups | None  # the SQL of the group heads; None without the feature utube
 
     # keys
 
@@ -58,7 +55,6 @@ class Selectors(Terms):
 
     @property
     def order(self) -> str:
-        """Returns the order of a take."""
         return self.order_by(self.ordered)
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
@@ -114,7 +110,8 @@ class Selectors(Terms):
             return self.by_index(self.name(rows.column)), due
         tube = f" AND {self.in_tube}" if rows.tube else self.skipped(rows)
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
-        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+        within_rate = self.within_rate if rows.state == READY else ""
+        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
         """Return a condition that excludes the tubes `:skip0`, `:skip1` ...; `of` as in `by_key`."""
@@ -235,5 +232,5 @@ class Selectors(Terms):
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         by = self.by_index(self.name(f"oldest_{READY}"))
-        ready = f"{self.is_state(READY)}{self.not_due(READY)}"
+        ready = f"{self.is_state(READY)}{self.not_due(READY)}{self.within_rate}"
         return f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {ready} LIMIT 1"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect, Run
-from xq.adapters.databases.dirty_groups import RunUnit, ServerGroups
-from xq.adapters.databases.records import QUEUES
+from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import QUEUES, SESSIONS
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
@@ -20,7 +23,6 @@ from xq.sessions.session import UUID_LENGTH
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 PART = "\x1f"  # separates the parts of the event context
-BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that the history has in hexadecimal digits
 
 
 class Server(Dialect):
@@ -36,10 +38,7 @@ class Server(Dialect):
     groups: ServerGroups | None
     from_there: ClassVar[str]  # advice how to use the records of another schema; the name follows
 
-    @property
-    @abstractmethod
-    def sets_context(self) -> str:
-        """Returns a true SQL condition that passes `:context` to the triggers of the statement."""
+    sets_context: ClassVar[str]  # a true SQL condition that passes `:context` to the triggers of the statement
 
     @property
     def sets_context_first(self) -> str:
@@ -135,12 +134,46 @@ class Server(Dialect):
         escaped = re.sub("[|%_]", r"|\g<0>", self.name(""))  # | has no other meaning in SQL or re
         return f"{self.literal(escaped + '%')} ESCAPE '|'"
 
-    @property
-    def keys_as_parts(self) -> str:
-        """Returns the columns of the key, named as in the table of waits."""
-        return ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
+    tables_file: ClassVar[Path]  # the SQL that creates the side tables
+
+    @abstractmethod
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        """Return the values for the text of the table of group heads."""
+
+    @abstractmethod
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
+
+    def side_tables(self) -> list[Object]:
+        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
+        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
+        if utubes := self.groups:
+            values = {"most": str(utubes.most), **self.heads_values(utubes)}
+            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY, **values)]
+        return made
+
+    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
+        return self.made("table", suffix, *self._creating(suffix, text, **values))
+
+    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
+        """Return the statements of a text that creates a side table."""
+        known = {
+            "engine": self.engine,
+            "table": self.table_in_schema,
+            "keys": ", ".join(self.keys),
+            "parts": ", ".join(self._parts()),
+            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(self.keys, self._parts(), strict=True)),
+            "name": self.side(suffix),
+            **self.names_beside(suffix),
+        }
+        return self.statements(self.tables_file, text, known | values)
 
     # sessions
+
+    @property
+    def more_of_sessions(self) -> Sequence[str]:
+        adding = ", ".join(f"ADD COLUMN {column}" for column in self._process_columns)
+        return [self.filled_in(self.tables_file, "more_of_sessions", {"name": SESSIONS, "adding": adding})]
 
     def more_shared(self) -> dict[str, str]:
         # A row with an empty uuid registers a process that is notified of commits.
@@ -153,6 +186,12 @@ class Server(Dialect):
 
     def liveness(self, store: Connections) -> Liveness | None:
         return self._session_connection(store)
+
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
+            return []
+        living = {uuid for (uuid,) in store.execute(self.session_sql.living)}
+        return [uuid for uuid in uuids if uuid not in living]
 
     def notifier(self, store: Connections) -> Notifier | None:
         connection = self._session_connection(store)

@@ -77,9 +77,8 @@ class SessionConnection(LivenessLocks):
     """The session connection of a process to one database: its liveness locks and notifications."""
 
     _of_database: WeakKeyDictionary[Any, SessionConnection] = WeakKeyDictionary()
-    _inherited: list[
-        SessionConnection
-    ] = []  # in a child process: never closed there, since that would close the parent's connection
+    # In a child process: never closed there, since that would close the parent's connection.
+    _inherited: list[SessionConnection] = []
     _finding = threading.Lock()
 
     def __init__(self, connector: Connector, sql: SessionSql) -> None:
@@ -123,9 +122,8 @@ class SessionConnection(LivenessLocks):
         with suppress(Exception):  # it was closed already
             descriptor = self._connector.driver.fileno(self._connection)
             nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(
-                nothing, descriptor, inheritable=False
-            )  # the driver will close this number, which must not be another file's
+            # The driver will close this number, which must not be another file's.
+            os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 
     # the connection
@@ -303,16 +301,14 @@ class SessionConnection(LivenessLocks):
                 self._run(self._sql.unlock, lock=number)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions that no live process has."""
         if not uuids:
             return []
         self.open()
         with self._lock:
             for uuid in [*self._kept]:
                 self._unlock_session(uuid)
-        living = {uuid for (uuid,) in self._run(self._sql.living)} | {
-            *self._held
-        }  # a process does not see its own lock
+        # A process does not see its own lock.
+        living = {*self._held, *(uuid for (uuid,) in self._run(self._sql.living))}
         return [uuid for uuid in uuids if uuid not in living]
 
     def is_held(self, uuid: str) -> bool:
@@ -327,7 +323,6 @@ class SessionConnection(LivenessLocks):
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
-        """Yield whether no process has a session. No process can join it within the block."""
         free = False
         try:
             with self._lock:
@@ -442,6 +437,8 @@ class ServerNotifier:
 
     def expect(self) -> None:
         self._session.expect(True)
+        if not self._session.listens:  # its thread may sleep until the next duty: from now on it polls
+            self._waker.wake()
 
     def has_changed(self, store: Connections, notified: bool) -> bool:
         if self._notified:  # else another thread may set it just now

@@ -1,7 +1,7 @@
 """SQL that stands in files, to be read as SQL.
 
 A file has several texts, each after a line `--: name`. In a text, `{name}` stands for an SQL expression or a name that
-the dialect fills in. The lines from `--? word` to the next `--?` belong to queues that have what the word says, those
+the dialect fills in. The lines from `--? word` to the next `--?` belong to queues that have what the word names, those
 from `--? not word` to all others, and those after `--? end` to all. Lines that begin with `--` are comments.
 """
 
@@ -10,19 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
+from importlib.util import decode_source
 from pathlib import Path
+from typing import Any
 
 NAME = re.compile(r"^--: (\w+)\n", re.MULTILINE)
 PART = re.compile(r"^--\? (?:(not) )?(\w+)\n", re.MULTILINE)
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 VALUE = re.compile(r"\{(\w+)\}")
 END = "end"
+LOADER: Any = __spec__.loader  # reads files of the package also if it is in a zip, as Spark sends xq to its workers
 
 
 @cache
 def texts(file: Path) -> Mapping[str, str]:
-    """Return the texts of a file by name."""
-    _, *found = NAME.split(file.read_text(encoding="utf-8"))
+    _, *found = NAME.split(decode_source(LOADER.get_data(str(file))))
     return dict(zip(found[::2], found[1::2], strict=True))
 
 

@@ -52,7 +52,6 @@ class Staging:
 
     @staticmethod
     def option(name: str) -> str:
-        """Return the column of an option."""
         return f"xq_{name}"
 
     # batches

@@ -14,7 +14,7 @@ from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
 from xq.core.ports import TIMES, Kind, Row, Table, beside
 
-GUARDS = ("limit", "unique", "utube")
+GUARDS = ("limit", "rate", "unique", "utube")
 
 
 def parts_of_uuid(text: str) -> list[str]:
@@ -49,10 +49,8 @@ class Terms(ABC):
 
     # time
 
-    @property
-    @abstractmethod
-    def now(self) -> str:
-        """Return the seconds since 1970: `:now` if it is given, else by the clock of the database."""
+    now: str  # SQL of the seconds since 1970: `:now` if it is given, else by the clock of the database
+    now_us: str  # `now` as a whole number of microseconds
 
     @abstractmethod
     def moment(self, kind: Kind, seconds: str) -> str:
@@ -69,11 +67,6 @@ class Terms(ABC):
     def bound(self, kind: Kind) -> str:
         """Return now, for a comparison with a column of this kind."""
         return self.moment(kind, self.now) if kind in TIMES else self.now
-
-    @property
-    @abstractmethod
-    def now_us(self) -> str:
-        """Return `now` as a whole number of microseconds."""
 
     @abstractmethod
     def key_in_history(self, parts: Sequence[str]) -> str:
@@ -169,6 +162,10 @@ class Terms(ABC):
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""
         return column
+
+    def as_text(self, column: str) -> str:
+        """Return a value as text that xq's own tables can hold in a key. Values compare byte by byte."""
+        return f"CAST({column} AS TEXT) COLLATE BINARY"
 
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""

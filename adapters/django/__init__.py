@@ -1,17 +1,19 @@
-"""xq for Django: models of an app as queues, on Django's own connections."""
+"""xq for Django: models of an app as queues, on Django's own connections.
+
+Importing it imports nothing of Django: the command line loads `targets` where Django may lack.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xq.adapters.django.lookup import queues
-from xq.adapters.django.store import DjangoStore
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
-from xq.queue import Queue
+from xq.handle import Queue
 
 if TYPE_CHECKING:
+    from xq.adapters.django.lookup import queues
     from xq.adapters.django.task_fields import TaskFields
 
 T = TypeVar("T")
@@ -20,11 +22,15 @@ __all__ = ["TaskFields", "queue", "queues", "upgrade"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `TaskFields` on first use: Django allows no models before it has read INSTALLED_APPS."""
+    """Import on first use: `TaskFields`, as Django allows no models before it has read INSTALLED_APPS; `queues`."""
     if name == "TaskFields":
         from xq.adapters.django.task_fields import TaskFields
 
         return TaskFields
+    if name == "queues":
+        from xq.adapters.django.lookup import queues
+
+        return queues
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -48,6 +54,8 @@ def upgrade(
     application has changed them, and so never moves a task back. Raises ConfigurationError if the arguments do not fit
     the model.
     """
+    from xq.adapters.django.store import DjangoStore
+
     store: DjangoStore[Any] = DjangoStore(model, using)
     handle: Queue[T] = build(
         store,
@@ -64,10 +72,5 @@ def upgrade(
     return handle
 
 
-def queue(
-    fields: Mapping[str, Any] | None = None,
-    features: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Callable[[type[T]], type[T]]:
-    """Make a queue of a class, as a decorator: `@queue(fields={"status": "status"}, features={"keep": True})`."""
-    return as_decorator(upgrade, fields, features, options)
+queue = as_decorator(upgrade)
+"""Make the decorated model a queue: `@queue(features={"ttr": 60})`. The arguments are those of `upgrade`."""

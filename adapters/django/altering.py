@@ -17,7 +17,7 @@ from xq.adapters.django.connections import Place
 from xq.adapters.django.frozen import Installed, in_database, in_migrations, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.core.errors import ConfigurationError, Error
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.runtime.threads import leave
 
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # a queue never survives these

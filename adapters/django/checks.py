@@ -18,13 +18,12 @@ from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
 from xq.core.errors import Error
-from xq.queue import Queue
+from xq.handle import Queue
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the driver that xq supports
 
 
 def register() -> None:
-    """Register the checks with Django."""
     checks.register(check_queues, "xq")
     checks.register(check_databases, checks.Tags.database)
 

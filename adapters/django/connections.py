@@ -13,14 +13,7 @@ from typing import Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 from asgiref.sync import sync_to_async
-from django.db import (
-    DEFAULT_DB_ALIAS,
-    close_old_connections,
-    connections,
-    models,
-    router,
-    transaction,
-)
+from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
 from django.db import Error as DjangoError
 from django.db.transaction import TransactionManagementError
 from django.db.utils import load_backend
@@ -29,7 +22,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.ports import Address, Connector, Driver, Row, keep
+from xq.core.ports import Address, Connector, Driver, keep
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 
@@ -118,25 +111,17 @@ class _Kept(PendingCalls):
         self.connections: dict[DjangoConnections, Connection] = {}
 
 
-class _Watched:
-    """A driver for connections with observers: `execute_wrapper`, `connection.queries`, or a replaced `cursor`."""
+class _WatchedConnection(Connection):
+    """A connection with observers: `execute_wrapper`, or `connection.queries`."""
 
-    def __init__(self, driver: Driver, connection: Any) -> None:
-        self._driver = driver
-        self._connection = connection
+    __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
+    store: DjangoConnections
+    pipelines = False  # each statement is seen by itself
 
-    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        return self._driver.rows(self._run(cursor, sql, values))
-
-    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        return int(self._run(cursor, sql, values).rowcount)
-
-    def _run(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> Any:
-        made = cursor()
-        _execute_seen(self._connection, made, sql, values, self._driver)
+    def _run(self, sql: str, values: Sequence[Any]) -> Any:
+        made = self.cursor()
+        _execute_seen(self.store.connection, made, sql, values, self.driver)
         return made
 
 
@@ -151,14 +136,11 @@ class DjangoConnections(OrmConnections):
         self.name = model.__name__
         self.using = using
         self._places: dict[str, Place] = {}  # by alias; the sessions of a place end with it
-        self._engine = self._find_engine()
-        self.connected: Callable[[Any], bool] = lambda connection: False
-
-    def _find_engine(self) -> str:
         vendor = self.connection.vendor
         if vendor not in ENGINES:
             raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
-        return ENGINES[vendor]
+        self._engine = ENGINES[vendor]
+        self.connected: Callable[[Any], bool] = lambda connection: False
 
     def _speaks(self, connection: Any) -> bool:
         """Return whether a connection is, and by its settings still is, to a database of this store's vendor."""
@@ -167,14 +149,13 @@ class DjangoConnections(OrmConnections):
 
     @property
     def alias(self) -> str:
-        """The alias of the database in the settings."""
         # Read several times in each call, so the answer is cached if there are no routers.
         return self.using or (router.db_for_write(self.model) if router.routers else DEFAULT_DB_ALIAS)
 
     @property
     def connection(self) -> Any:
         """Django's connection of this thread, which may not be open."""
-        return connections[self.alias]
+        return connections[self.using or self.alias]
 
     @property
     def database(self) -> Place | None:
@@ -229,7 +210,7 @@ class DjangoConnections(OrmConnections):
         if kept.calls and not within:
             kept.settle()
         if wrapper.execute_wrappers or wrapper.queries_logged:
-            watched = Connection(self, _Watched(driver, wrapper), connection.raw, connection.cursor, connection.of())
+            watched = _WatchedConnection(self, driver, connection.raw, connection.cursor, connection.of())
             watched.in_transaction, watched.context = within, connection.context
             return watched
         return connection
@@ -283,8 +264,11 @@ class DjangoConnections(OrmConnections):
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:
             # Not Django's own cursor: it supports one style of marks and no prepared statements.
-            kind = FileConnection if self._engine == "sqlite" else Connection
-            cursor = raw.cursor if self._engine == "sqlite" else partial(_bare_cursor, raw)
+            kind, cursor = FileConnection if self._engine == "sqlite" else Connection, raw.cursor
+            if self._engine == "postgres":
+                from psycopg import Cursor
+
+                cursor = partial(Cursor, raw)  # the cursor of Django's connection puts values into the text
             connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
         return connection
 
@@ -358,10 +342,13 @@ class DjangoConnections(OrmConnections):
     @contextmanager
     def at_work(self) -> Iterator[None]:
         self._close_old()
+        # The caller of run_pending, a TestCase for example, has opened these transactions; the function has not.
+        callers = [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
         try:
             yield
         finally:
-            left = [each for each in connections.all(initialized_only=True) if self._is_left_open(each)]
+            opened = [each for each in connections.all(initialized_only=True) if each not in callers]
+            left = [each for each in opened if self._is_left_open(each)]
             for each in left:
                 _abandon_transaction(each)
             self._close_old()
@@ -380,12 +367,14 @@ class DjangoConnections(OrmConnections):
         return False
 
     def _close_old(self) -> None:
-        """Close obsolete connections as Django does around a request.
+        """Close obsolete connections as Django does around a request, but none within `atomic()`.
 
         A worker's own connection ends with its thread.
         """
         self.connection.close_at = None
-        close_old_connections()
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close_if_unusable_or_obsolete()
 
     def forked(self) -> None:
         connection = self.connection
@@ -449,19 +438,6 @@ def _abandon_transaction(connection: Any) -> None:
         connection.set_autocommit(connection.settings_dict["AUTOCOMMIT"])
     except Exception:
         connection.close()
-
-
-def _bare_cursor(connection: Any) -> Any:
-    if hasattr(connection, "pgconn"):
-        return _plain_cursors()(connection)  # Django's own cursor puts values into the text
-    return connection.cursor()
-
-
-@cache
-def _plain_cursors() -> Any:
-    from psycopg import Cursor
-
-    return Cursor
 
 
 def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:

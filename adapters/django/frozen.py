@@ -15,7 +15,7 @@ from django.db.migrations.state import ProjectState
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.core.errors import Error
-from xq.queue import Queue
+from xq.handle import Queue
 
 Position = tuple[tuple[str, str], int]  # of an operation: its migration, and its index there
 

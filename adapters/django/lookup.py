@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.apps import apps
 from django.core import checks
 
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.verbs import QueueAttribute
 
 APP: Final = "xq.adapters.django"

@@ -12,7 +12,7 @@ from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
 from xq.build import build
 from xq.core.errors import ConfigurationError
-from xq.queue import Queue
+from xq.handle import Queue
 
 # The arguments of `upgrade` that define a queue, named as in `Queue.definition`. A migration leaves out empty ones.
 Definition = Mapping[str, Any]
@@ -79,10 +79,14 @@ class _Operation(base.Operation):
         present = {field.name for field in model._meta.concrete_fields}
         return queue_apart(model, using, today.adapter.definition) if present.issuperset(today.roles.values()) else None
 
-    def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
+    def _install(
+        self, app_label: str, editor: Any, state: Any, definition: Definition | None, replaced: Definition | None = None
+    ) -> None:
         queue = self._queue(app_label, editor, state, definition)
         if queue is not None and editor.collect_sql:
             editor.collected_sql.append(queue.ddl())
+        elif queue is not None and replaced is not None and replaced["features"].get("history"):
+            queue.adapter.install_by_migration()
         elif queue is not None:
             queue.install()
 
@@ -130,11 +134,11 @@ class InstallQueue(_Operation):
         return f"{self.model_name.lower()}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._install(app_label, schema_editor, to_state, self.definition)
+        self._install(app_label, schema_editor, to_state, self.definition, self.previous)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if self.previous is not None and self._fits(app_label, to_state, self.previous):
-            self._install(app_label, schema_editor, to_state, self.previous)
+            self._install(app_label, schema_editor, to_state, self.previous, self.definition)
         else:
             self._uninstall(app_label, schema_editor, from_state)
 

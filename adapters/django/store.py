@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, partial
@@ -13,9 +13,7 @@ from uuid import UUID
 
 from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
-from django.db import (
-    models,
-)
+from django.db import models
 from django.db.models import expressions
 from django.db.models.base import ModelState
 from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttribute
@@ -28,7 +26,7 @@ from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
-from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind
+from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind, Row
 
 M = TypeVar("M", bound=models.Model)
 
@@ -140,10 +138,24 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         return bool(self._readers) or not self._is_made_plainly
 
     def instance(self, values: Sequence[Any]) -> M:
-        if not self._is_plain or pre_init.receivers or post_init.receivers:
-            read: M = self.model.from_db(self.alias, self._attnames, values)
-            return read
-        made: M = self._hydrators[0](values)
+        read: M = self.model.from_db(self.alias, self._attnames, values)
+        return read
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether code of the application runs when an instance is made."""
+        return not self._is_plain or bool(pre_init.receivers or post_init.receivers)
+
+    def hydrate(self, row: Row, token: str | None = None) -> M:
+        if self._is_watched:
+            return super().hydrate(row, token)
+        made: M = self._hydrators[0](self.read(row) if self._readers else row, token)
+        return made
+
+    def hydrate_all(self, rows: Iterable[Row], token: str | None = None) -> list[M]:
+        if self._is_watched:
+            return super().hydrate_all(rows, token)
+        made: list[M] = self._hydrators[1](map(self.read, rows) if self._readers else rows, token)
         return made
 
     @cached_property
@@ -155,12 +167,13 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         attributes = mapping(self._attnames, range(len(self._attnames)))
         lines = [
             "made, state = new(model), ModelState()",
-            f"read = Read({parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}, {guarded})",
-            "state.__dict__ = {'db': store.alias, 'adding': False, 'xq': read}",
+            f"read = tuple_of(Read, ({parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}, {guarded}))",
+            "state.__dict__ = {'db': store.using or store.alias, 'adding': False, 'xq': read}",
             f"made.__dict__ = {{'_state': state, **{attributes}}}",
         ]
-        known = {"new": self.model.__new__, "model": self.model, "ModelState": ModelState, "Read": Read, "store": self}
-        return hydrators(lines, TOKEN_ATTRIBUTE, **known)
+        made = {"new": self.model.__new__, "model": self.model, "ModelState": ModelState}
+        # A NamedTuple is made in half of the time without its own __new__.
+        return hydrators(lines, TOKEN_ATTRIBUTE, **made, Read=Read, tuple_of=tuple.__new__, store=self)
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):

@@ -24,6 +24,7 @@ class TaskFields(models.Model):
     ttl = models.FloatField(null=True, blank=True)
     ttr = models.FloatField(null=True, blank=True)
     error = models.TextField(null=True, blank=True)
+    trace = models.CharField(max_length=64, null=True, editable=False)  # a traceparent
 
     class Meta:
         abstract = True

@@ -13,7 +13,7 @@ from xq.aio import Where
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
 from xq.core.ports import Store
-from xq.queue import Queue
+from xq.handle import Queue
 
 T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
@@ -47,7 +47,7 @@ def upgrade(
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
     each task, in `workers` threads (see `Queue.worker`). `methods` adds the queue's methods to the model; a sequence
-    names those to add. `clock` is the clock of a test. `aio` says where `Page.xq.aio` makes its short calls on SQLite:
+    names those to add. `clock` is the clock of a test. `aio` sets where `Page.xq.aio` makes its short calls on SQLite:
     on the event loop ("loop"), or in a thread ("thread").
 
     It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
@@ -68,30 +68,5 @@ def upgrade(
     )
 
 
-def queue(
-    fields: Mapping[str, Any] | None = None,
-    features: Mapping[str, Any] | None = None,
-    *,
-    statuses: Mapping[str, str | int] | None = None,
-    tube_stats: Sequence[str] | None = None,
-    worker: Callable[[Any], object] | None = None,
-    workers: int = 1,
-    methods: bool | Sequence[str] = True,
-    clock: Clock | None = None,
-    aio: Where = "loop",
-) -> Callable[[type[T]], type[T]]:
-    """Upgrade a model by a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
-
-    For a model that inherits from `xq.Task`: `@xq.queue(features={"keep": True})`. The arguments and errors are those
-    of `upgrade`. Returns the decorator, which returns the model.
-    """
-    options = {
-        "statuses": statuses,
-        "tube_stats": tube_stats,
-        "worker": worker,
-        "workers": workers,
-        "methods": methods,
-        "clock": clock,
-        "aio": aio,
-    }
-    return as_decorator(upgrade, fields, features, options)
+queue = as_decorator(upgrade)
+"""Make the decorated model a queue: `@xq.queue(features={"ttr": 60})`. The arguments are those of `upgrade`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NoReturn
 from weakref import ref
 
@@ -115,16 +115,41 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
-class _Local(threading.local, PendingCalls):
-    """The state that a store keeps for each thread."""
+class _OfThread(PendingCalls):
+    """The state that a store keeps for a thread."""
 
     connection: Connection | None = None
     lost: bool = False  # whether xq has closed a lost connection and not opened another yet
 
 
+class _Local(threading.local):
+    """The one attribute of a store that differs by thread: each access to such an attribute costs."""
+
+    def __init__(self) -> None:
+        self.state = _OfThread()
+
+
 def _is_manual(transaction: object) -> bool:
     """Return whether the application begins and ends its transactions itself: none of Peewee's, or manual_commit."""
     return transaction is None or isinstance(transaction, pw._manual)
+
+
+class _AtWork(AbstractContextManager[None]):
+    """The block of `PeeweeConnections.at_work`. A generator would cost each task more."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: PeeweeConnections) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if self._store.is_left_open:
+            self._store.abandon()
+            if kind is None:
+                raise LeftOpen(f"the database of {self._store.name}")
 
 
 class PeeweeConnections(OrmConnections):
@@ -170,24 +195,25 @@ class PeeweeConnections(OrmConnections):
         return DRIVERS[self.engine]
 
     def ready(self) -> Connection:
-        local = self._local
+        mine = self._local.state
         database: Any = self._meta.database
-        if isinstance(database, pw.Proxy):
+        connection = mine.connection
+        of = None if connection is None else connection.of()
+        if of is not database and isinstance(database, pw.Proxy):
             database = database.obj
-        connection = local.connection
         if (
             connection is None
-            or connection.of() is not database
+            or of is not database
             or connection.raw is not database._state.conn  # type: ignore[attr-defined]
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
-            connection = local.connection = self._connection()
+            connection = mine.connection = self._connection()
             within = connection.driver.in_transaction(connection.raw)
         connection.in_transaction = within
         if connection.set_up is not True:
             self._set_up(connection)
-        if local.calls and not within:
-            local.settle()
+        if mine.calls and not within:
+            mine.settle()
         return connection
 
     def failed(self, error: BaseException) -> NoReturn:
@@ -205,34 +231,32 @@ class PeeweeConnections(OrmConnections):
 
         Raises InterfaceError if it is closed and autoconnect is off, and ConfigurationError for an unsupported driver.
         """
-        local, database, driver = self._local, self._known_database, self.driver
-        if database.is_closed() and not (database.autoconnect or local.lost):
+        mine, database, driver = self._local.state, self._known_database, self.driver
+        if database.is_closed() and not (database.autoconnect or mine.lost):
             raise pw.InterfaceError(
                 f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
             )
         raw: Any = database.connection()
-        connection = local.connection
+        connection = mine.connection
         if connection is None or connection.raw is not raw or connection.of() is not database:
             driver.check(raw, ADVICE.get(self.engine, ""))
             kind = FileConnection if self.engine == "sqlite" else Connection
-            local.connection = connection = kind(self, driver, raw, raw.cursor, database)
-            local.lost = False
+            mine.connection = connection = kind(self, driver, raw, raw.cursor, database)
+            mine.lost = False
         return connection
 
     def _connection(self) -> Connection:
         """Return the connection of this thread. Replaces a lost one unless Peewee has a transaction open on it."""
         database, driver = self._known_database, self.driver
         state: Any = database._state  # type: ignore[attr-defined]
-        contexts = (
-            state.ctx
-        )  # the contexts that the application has entered; Peewee clears them when it closes a connection
+        contexts = state.ctx  # that the application has entered; Peewee clears them when it closes a connection
         try:
             connection = self._checked()
             if database.in_transaction() or driver.transaction(connection.raw) is not None:
                 return connection
             with suppress(Exception):  # pymysql raises "Already closed"; Peewee drops the connection all the same
                 database.close()
-            self._local.lost = True
+            self._local.state.lost = True
             return self._checked()
         finally:
             state.ctx = contexts
@@ -258,7 +282,7 @@ class PeeweeConnections(OrmConnections):
 
     def in_transaction(self) -> bool:
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
-        connection, database = self._local.connection, self._meta.database
+        connection, database = self._local.state.connection, self._meta.database
         if connection is not None and connection.of() is database and connection.raw is database._state.conn:  # type: ignore[attr-defined]
             return connection.driver.in_transaction(connection.raw)  # the usual case, in fewer steps
         return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
@@ -273,7 +297,7 @@ class PeeweeConnections(OrmConnections):
         if not self.in_transaction():
             call()
         elif _is_manual(transaction):
-            self._local.add(call)
+            self._local.state.add(call)
         else:
             database.after_commit(call)
 
@@ -303,21 +327,17 @@ class PeeweeConnections(OrmConnections):
         if withdrawn:
             database._close_raw(connection)
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        if not self.has_threads:  # another thread may have opened the transaction
-            yield
-            return
-        try:
-            yield
-        finally:
-            left = self._known_database.top_transaction() is not None or self.in_transaction()
-            if left:
-                self._abandon()
-        if left:
-            raise LeftOpen(f"the database of {self.name}")
+    def at_work(self) -> AbstractContextManager[None]:
+        return _AtWork(self)
 
-    def _abandon(self) -> None:
+    @property
+    def is_left_open(self) -> bool:
+        """Whether this thread has a transaction open. (Of threads that share a connection, another may have.)"""
+        database: Any = self._known_database
+        return bool(database.thread_safe and (database._state.transactions or self.in_transaction()))
+
+    def abandon(self) -> None:
+        """Roll back what is open, with all of Peewee's transactions and savepoints."""
         database = self._known_database
         while database.top_transaction() is not None:
             database.pop_transaction()

@@ -8,12 +8,16 @@ from typing import Any
 
 import peewee as pw
 
+from xq.core.errors import BadType, shown
 from xq.runtime.threads import leave
 
 
 @contextmanager
 def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
     """Bind models to a fresh database in memory for the block, with their tables and queues."""
+    for model in models:
+        if not (isinstance(model, type) and issubclass(model, pw.Model)):
+            raise BadType(f"memory takes models of Peewee, not {shown(model)}")
     database = pw.SqliteDatabase(":memory:", thread_safe=False)
     with database.bind_ctx(models, bind_refs=False, bind_backrefs=False):
         database.connect()

@@ -104,7 +104,7 @@ class PeeweeModel(OrmModel[M]):
     def _make_hydration(self) -> None:
         """Replace hydration by generated functions: they make plain instances as Peewee does, but faster."""
         data = mapping(self._names, range(len(self._names)))
-        lines = ["made = new(model)", f"made.__dict__ = {{'__data__': {data}, '__rel__': {{}}, '_dirty': set()}}"]
+        lines = ["made = new(model)", f"made.__data__ = {data}", "made.__rel__ = {}", "made._dirty = set()"]
         make, make_all = hydrators(lines, TOKEN_ATTRIBUTE, new=self.model.__new__, model=self.model)
         if self._readers:
             self.hydrate = lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
@@ -116,11 +116,7 @@ class PeeweeModel(OrmModel[M]):
         if not isinstance(task, self.model):
             return None
         data: Mapping[str, Any] = task.__data__
-        if not task.__rel__:
-            return data
-        # A related instance that was saved after its assignment has a key now, which __data__ lacks.
-        others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
-        return {**data, **others} if others else data
+        return _with_keys(data, task.__rel__) if task.__rel__ else data
 
     def declared_defaults(self) -> dict[str, Any]:
         return {field.name: default for field, default in self.model._meta.defaults.items()}
@@ -188,8 +184,8 @@ class PeeweeReader:
                 pass
 
         meta = {"table_name": table, "schema": beside._meta.schema, "model_metadata_class": Metadata}
-        fields = {column: FIELDS[kind](null=True) for column, kind in list(columns.items())[1:]}
-        first, kind = next(iter(columns.items()))
+        (first, kind), *others = columns.items()
+        fields = {column: FIELDS[kind](null=True) for column, kind in others}
         key = {first: FIELDS[kind](primary_key=True)}
         self.model: type[pw.Model] = type(name, (pw.Model,), {**key, **fields, "Meta": type("Meta", (), meta)})
 
@@ -209,19 +205,21 @@ def _field(field: pw.Field[Any]) -> Field:
         name=field.name,
         column=field.column_name,
         kind=kind,
-        type=field.field_type,
+        type="" if field.field_type == pw.Field.field_type else field.field_type,  # a column without a type
         null=field.null,
         max_length=getattr(field, "max_length", None),
         to_database=_to_database(field),
         from_database=field.python_value if reads and type(held) not in NATIVE else None,
         native=NATIVE.get(type(field)),
-        digits=_digits(field),
+        digits=(held.max_digits, held.decimal_places) if isinstance(held, pw.DecimalField) else None,
+        declared=getattr(field, "declared", ""),
     )
 
 
-def _digits(field: pw.Field[Any]) -> tuple[int, int] | None:
-    decimal = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
-    return (decimal.max_digits, decimal.decimal_places) if isinstance(decimal, pw.DecimalField) else None
+def _with_keys(data: Mapping[str, Any], related: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `data` with the related instances whose keys it lacks: they were saved after their assignment."""
+    others = {name: other for name, other in related.items() if data.get(name) is None}
+    return {**data, **others} if others else data
 
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:

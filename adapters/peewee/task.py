@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import peewee as pw
 
-from xq.core.schema import OWNER_LENGTH
+from xq.core.schema import OWNER_LENGTH, TRACE_LENGTH
 
 if TYPE_CHECKING:
-    from xq.queue import Queue
+    from xq.handle import Queue
 
 
 class Task(pw.Model):
@@ -31,6 +31,7 @@ class Task(pw.Model):
     ttl = pw.DoubleField(null=True)
     ttr = pw.DoubleField(null=True)
     error = pw.TextField(null=True)
+    trace = pw.CharField(max_length=TRACE_LENGTH, null=True)
 
     if TYPE_CHECKING:  # attributes that `upgrade` adds
         xq: ClassVar[Queue[Any]]

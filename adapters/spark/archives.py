@@ -37,10 +37,11 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.packed import Source, packed, secrets_of, signed, with_secrets
-from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.packed import Source, packed, secrets_of, signed
+from xq.adapters.spark.queues import check_session, queue_of
 from xq.adapters.spark.session import offer
 from xq.core.errors import ConfigurationError, Error
+from xq.core.machine import ABSENT
 from xq.pipeline.archives import Archives
 from xq.pipeline.loading import Loading
 from xq.pipeline.scan import Extract, quoted
@@ -147,7 +148,8 @@ def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     restarts = [run for last, run in pairwise([*runs, live]) if last.split("-")[1] != run.split("-")[1]]
     order = [*(f.col(RUN) >= run for run in restarts), f.col("id")]
     before = f.lag("at_us").over(Window.partitionBy("key").orderBy(*order))
-    return rows.withColumn("dur_us", f.col("at_us") - before).drop(RUN)
+    spent = f.when(f.col("source") != ABSENT, f.col("at_us") - before)
+    return rows.withColumn("dur_us", spent).drop(RUN)
 
 
 def _day(at_us: Any) -> Any:
@@ -162,6 +164,7 @@ class _Archive:
         self.queue: xq.Queue[Any] = queue_of(queue)
         self.archives: Archives = self.queue.pipeline.archives
         self.archives.check(what)
+        check_session(spark, self.queue)
         self.folder = Folder(spark, out)
         if what != "archive" and not self.folder.exists(""):
             raise ConfigurationError(
@@ -375,7 +378,7 @@ class Filling(Source):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         bare: Loading = self.sent("loading")
         bulk = bare.job.bulk
-        reachable = replace(bulk, address=with_secrets(bulk.address, self.options))
+        reachable = replace(bulk, address=self.complete(bulk.address))
         return Filler(replace(bare, job=replace(bare.job, bulk=reachable)))
 
 

@@ -47,7 +47,7 @@ def consume(
     """
     handle = queue_of(queue)
     _check(handle, work, batch, on_error, also)
-    check_session(spark)
+    check_session(spark, handle)
     exchange = Exchange(handle)
     outcomes: Counter[str] = Counter()
 
@@ -61,13 +61,13 @@ def consume(
             why = [results[key].error for key in failed] if "error" in handle.roles else None
             handle.bury_many([own[key] for key in failed], update=[results[key].update for key in failed], error=why)
         if also is not None:
-            also([results[key].row for key in returned])
+            also([row for key in returned if (row := results[key].row) is not None])
         return [*done, *failed]
 
     with Leases(handle) as leases:
         while tasks := leases.take(batch, timeout):
             sent = {key: exchange.sent(data) for key, data in tasks.items()}
-            results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)
+            results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent, also is not None)
             ended, lost = leases.finish(partial(finish, results), tasks)
             failed = sum(results[key].error is not None for key in ended)
             outcomes.update(ack=len(ended) - failed, bury=failed, lost=len(lost))

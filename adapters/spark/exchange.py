@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import TimestampNTZType
 
 import xq
+from xq.adapters.spark.arrow import STORED
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import Field
 from xq.pipeline.frames import as_stored, unchanged
@@ -25,7 +27,7 @@ JSON = ("JSON", "JSONB")
 class Result:
     """The result of a task: its row, the fields to write, and an error or None."""
 
-    row: Row
+    row: Row | None
     update: Mapping[str, Any]
     error: str | None
 
@@ -38,6 +40,7 @@ class Exchange:
         self._name, self._key = queue.name, queue.adapter.store.key
         columns = queue.pipeline.extract("tasks").columns
         self._schema = ", ".join(column.declared for column in columns)
+        self._arrow = pa.schema([(column.name, _arrow_type(column)) for column in columns])
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 
     def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,10 +51,12 @@ class Exchange:
         }
 
     def made(self, spark: SparkSession, tasks: list[dict[str, Any]]) -> DataFrame:
-        return spark.createDataFrame([tuple(task.values()) for task in tasks], self._schema)
+        """Return tasks as a DataFrame, by Arrow: Spark's own way from tuples checks and pickles each value."""
+        arrays = [pa.array([task[field.name] for task in tasks], field.type) for field in self._arrow]
+        return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=self._arrow), self._schema)
 
-    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
-        """Return the results of the sent tasks; both are by key. Raises BadType and BadValue."""
+    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]], with_rows: bool) -> dict[Any, Result]:
+        """Return the results of the sent tasks; both are by key. Rows cost time. Raises BadType and BadValue."""
         if not isinstance(frame, DataFrame):
             raise BadType(f"work returns a DataFrame, not {shown(frame)}")
         names = frame.columns
@@ -67,10 +72,10 @@ class Exchange:
                     f"work returned {name!r}, which is neither a field of {self._name} ({known}) nor {ERROR}"
                 )
         keys = {self._key_in(task): key for key, task in sent.items()}
-        zoneless = {field.name for field in frame.schema if isinstance(field.dataType, TimestampNTZType)}
         found: dict[Any, Result] = {}
-        for row in frame.limit(len(keys) + 1).collect():  # one row more means a repeated task, or one of another batch
-            values = {name: _received(value, name in zoneless) for name, value in zip(names, row, strict=True)}
+        some = frame.limit(len(keys) + 1)  # one row more means a repeated task, or one of another batch
+        for row, received in _by_row(some) if with_rows else _by_column(some):
+            values = dict(zip(names, received, strict=True))
             part = self._key_in(values)
             if part not in keys:
                 raise BadValue(f"work returned a row of {shown(part)}, which is not the key of a task in its batch")
@@ -106,6 +111,14 @@ class Exchange:
         return value
 
 
+def _arrow_type(column: Column) -> pa.DataType:
+    """Return the type of a column of Spark's in Arrow."""
+    if column.type.startswith("DECIMAL"):
+        digits, places = map(int, column.type.removeprefix("DECIMAL(").rstrip(")").split(","))
+        return pa.decimal128(digits, places)
+    return STORED[column.type]
+
+
 def _sent(column: Column, field: Field, value: Any) -> Any:
     """Return a value of the application's as Spark holds it."""
     if value is None:
@@ -131,6 +144,27 @@ PLAIN: Mapping[str, Any] = {
     "BINARY": (bytes, bytearray, memoryview),
 }
 MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
+
+
+def _by_row(frame: DataFrame) -> Iterator[tuple[Row, list[Any]]]:
+    """Yield the rows of a frame, and their values."""
+    zoneless = [isinstance(field.dataType, TimestampNTZType) for field in frame.schema]
+    for row in frame.collect():
+        yield row, [_received(*each) for each in zip(row, zoneless, strict=True)]
+
+
+def _by_column(frame: DataFrame) -> Iterator[tuple[None, list[Any]]]:
+    """Yield the values of a frame, by Arrow: twice as fast. Its times have a time zone, except zoneless ones."""
+    table = frame.toArrow()
+    columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
+    read = [
+        [_received(value, value.tzinfo is None) if isinstance(value, datetime) else value for value in values]
+        if pa.types.is_timestamp(column.type)
+        else values
+        for column, values in zip(table.columns, columns, strict=True)
+    ]
+    for values in zip(*read, strict=True):
+        yield None, [*values]
 
 
 def _received(value: Any, zoneless: bool = False) -> Any:

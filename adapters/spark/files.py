@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from xq.adapters.spark.queues import check_session
+from xq.adapters.spark.queues import check_session, not_connected
 from xq.core.errors import BadType, ConfigurationError, shown
 
 LOCAL = "file:"
@@ -36,9 +36,7 @@ class Folder:
             context: Any = spark.sparkContext
             self._java, settings = context._jvm, context._jsc.hadoopConfiguration()
         except AttributeError:
-            raise ConfigurationError(
-                "archives and reports do not work with Spark Connect: start another session for them"
-            ) from None
+            raise not_connected("archives and reports") from None
         named, default = os.fspath(path), settings.get("fs.defaultFS", LOCAL)
         if isinstance(path, Path) or (default.startswith(LOCAL) and not SCHEME.match(named)):
             named = f"{LOCAL}//{Path(path).absolute()}"  # Java does not notice when this process changes its directory
@@ -79,6 +77,10 @@ class Folder:
             with_what.write(bytearray(text.encode()))
         finally:
             with_what.close()
+
+    def put(self, name: str, local: Path) -> None:
+        """Copy a file of this machine here."""
+        self._files.copyFromLocalFile(self._java.org.apache.hadoop.fs.Path(local.as_uri()), self._path(name))
 
     def read(self, name: str) -> str:
         opened = self._files.open(self._path(name))

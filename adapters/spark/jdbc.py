@@ -75,7 +75,7 @@ def jdbc(
 
     See `jdbc_options`.
     """
-    check_session(spark)
+    check_session(spark, queue_of(queue))
     options, types = _planned(queue, what, columns, partitions, snapshot)
     try:
         read = spark.read.format("jdbc").options(**options).load()

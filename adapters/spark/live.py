@@ -10,13 +10,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
-from xq.adapters.spark.moves import UNITS
-from xq.adapters.spark.queues import check_session, named, queue_of
+from xq.adapters.spark.queues import check_session, context_of, named, not_connected, queue_of
 from xq.adapters.spark.source import options
 from xq.core.errors import BadType, BadValue, shown
-from xq.pipeline.checkpoints import Counted
+from xq.pipeline.checkpoints import UNITS, Counted
 
+STREAMS = "write_batch and stream"
 NAME = 160  # characters of the name of a queue in the table
 STREAM = "sql.streaming.queryId"  # where Spark stores the id of the stream of a batch
 
@@ -37,8 +38,10 @@ def write_batch(
 
     A stream with another Spark checkpoint would write batches twice, so it raises BadValue: give it another `sink`.
     Also do so if the Spark checkpoint was restored from a backup, since its next batches would have recorded numbers.
-    Raises BadType, and ConfigurationError for an in-memory database.
+    Raises BadType, and ConfigurationError for an in-memory database, and with Spark Connect.
     """
+    if is_remote():
+        raise not_connected(STREAMS)
     handle = queue_of(queue)
     handle.adapter.store.address()  # raises for a database in memory, since each batch runs in a thread of its own
     for name, function in {"write": write, "read": read}.items():
@@ -86,12 +89,14 @@ def stream(
     checkpoint. A table without its checkpoint, or a checkpoint without its table, raises BadValue: drop both.
 
     Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for an in-memory database,
-    and for an existing table with other columns.
+    for an existing table with other columns, and in a session of Spark Connect.
     """
-    check_session(spark)
     several = named(queues)
     _check(several, checkpoint, unit, every, max_rows)
     handles = [queue_of(queue) for queue in several.values()]
+    check_session(spark, *handles)
+    if context_of(spark) is None:
+        raise not_connected(STREAMS)
     if any(handle.adapter.store.address() != handles[0].adapter.store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
     rollup = handles[0].pipeline.rollup(table)

@@ -2,116 +2,193 @@
 
 The rows of a key are ordered by their ids. The row lock is held while a transition is recorded, so the ids have the
 order of events, whatever the clock did. A duration that would be negative, since the clock was set back, is 0.
+
+Expressions are texts: a report has some hundred of them, and Spark parses a text faster than Python builds a Column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from xq.core.machine import ABSENT
 
+if TYPE_CHECKING:
+    from xq.adapters.spark.spans import Span
+
 READY = ("R",)
 BACKLOG = ("R", "W")
+LIVE = ("R", "T", "W")
 OPEN = ("R", "T", "W", "B")  # not finished
 FINISHED = ("D", "Z")
 EXPIRIES = ("ttl", "lifetime")
 OUTCOMES = ("done", "buried", "killed", "expired")
 COUNTED = ("put", "taken", *OUTCOMES)  # the counters of a throughput
-UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of the buckets, in seconds
 
 HISTORY = ("queue", "id", "at_us", "key", "tube", "source", "target", "event", "attempt")
 
 
-def is_(name: str, letters: Sequence[str]) -> Column:
-    return F.col(name).isin(*letters)
+def is_(name: str, words: Sequence[str]) -> str:
+    """Return the test whether a column is one of some words."""
+    return f"{name} IN ({', '.join(map(repr, words))})"
 
 
-def took() -> Column:
-    return (F.col("target") == "T") & (F.col("source") != "T")
+TOOK = "target = 'T' AND source <> 'T'"
+BEGINS = f"{is_('target', OPEN)} AND NOT {is_('source', OPEN)}"
+GONE = f"target = '{ABSENT}'"
+# How an unfinished task ended with a row. A deleted task is done if it was acked, expired if its ttl or lifetime
+# passed, and killed otherwise. A finished task does not end again, for example an expired zombie or an archived task.
+OUTCOME = f"""CASE
+    WHEN NOT {is_("source", OPEN)} THEN NULL
+    WHEN {is_("target", FINISHED)} OR ({GONE} AND event = 'ack') THEN 'done'
+    WHEN target = 'B' AND source <> 'B' THEN 'buried'
+    WHEN {GONE} AND {is_("event", EXPIRIES)} THEN 'expired'
+    WHEN {GONE} THEN 'killed'
+END"""
+END = "struct<life:bigint,tube:string,outcome:string,takes:bigint>"
+# What a row has that an earlier report left for this one, see `carried`.
+LEFT = {
+    **dict.fromkeys(("is_carried", "is_counted"), "boolean"),
+    "ahead": "boolean",
+    "left_takes": "bigint",
+    "left_begun_us": "bigint",
+    "left_end": END,
+}
 
 
-def outcome() -> Column:
-    """Return how an unfinished task ended with this row: one of OUTCOMES, or null.
+def moves(
+    history: DataFrame, there: DataFrame, span: Span, before: Span | None = None, left: DataFrame | None = None
+) -> DataFrame:
+    """Return each row of a history with what its task did before. Computed once by the key, in one sort.
 
-    A deleted task is done if it was acked, expired if its ttl or lifetime passed, and killed otherwise. A finished task
-    does not end again, for example an expired zombie or an archived task.
-    """
-    gone = F.col("target") == ABSENT
-    ends: Sequence[tuple[Column, str]] = (
-        (~is_("source", OPEN), ""),
-        (is_("target", FINISHED) | (gone & (F.col("event") == "ack")), "done"),
-        ((F.col("target") == "B") & (F.col("source") != "B"), "buried"),
-        (gone & is_("event", EXPIRIES), "expired"),
-        (gone, "killed"),
-    )
-    when = reduce(lambda case, end: case.when(*end), ends[1:], F.when(*ends[0]))
-    return F.nullif(when, F.lit(""))
+    `history` has the columns HISTORY (at_us: µs since 1970), `there` the present tasks: queue, key, tube, state (R, T
+    or W, or B with its error), error. `left` is what the report before left (`carried`), if this one goes on from it.
+    Columns of the result, besides those that `carried` needs:
 
-
-def moves(history: DataFrame) -> DataFrame:
-    """Return each row of a history with the columns HISTORY (at_us: µs since 1970), and with these columns:
-
-    was, was_tube       the state and the tube of the task before, from the previous row of its key;
-                        in a key's first row, from the row itself
-    first, last         whether it is the first or the last row of its key
+    queue, key, tube, source, target, event, at_us
+    was_tube, early     the tube of the task before, from the previous row of its key; in a key's first row, from the
+                        row itself, which then has in `early` the state of the task before the history
     stay                µs in the state that it leaves; null if the history does not show when that began
     arrives, departs    whether the task enters the backlog (R or W) of this tube, and leaves that of was_tube
     readied, unreadied  the same for R alone
-    life                the number of this life of the key, from 1 on: put, and restart of a finished task, begin one;
-                        0 if the history does not show its beginning
-    lived               µs since this life began, or null
-    takes               how often it was taken in this life; in life 0 the role attempts, if that is higher
+    lived               µs since this life of the key began, or null: put, and restart of a finished task, begin one
+    takes               how often it was taken in this life; the role attempts, if that is higher and the history does
+                        not show the beginning of the life
     outcome             how the task ended with this row, or null
+    instead, instead_before
+                        the previous end of this life in the span (and in the span before it), which this one replaces
+    last, latest        whether it is the last row of its key, and the last one before the end of the span
+    live, buried, error whether the table has the task now, in R, T or W, and in B with which error; for last rows
+    silent              the row is a present task without history: at_us is null, and target its state
+    quiet               the report before has counted the row
     """
-    of_key = Window.partitionBy("queue", "key").orderBy("id")
-    so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    key = "PARTITION BY queue, key ORDER BY id"  # present tasks come first: they have no id
+    so_far = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    earlier = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    whole = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
 
-    def since(moment: Column) -> Column:
-        return F.when(moment.isNotNull(), F.greatest(F.col("at_us") - moment, F.lit(0)))  # greatest ignores nulls
+    def previous(name: str) -> str:
+        return f"lag({name}) OVER ({key})"
 
-    rows = history.select(*HISTORY).withColumns(
-        {
-            "first": F.lag("id").over(of_key).isNull(),
-            "last": F.lead("id").over(of_key).isNull(),
-            "before": F.lag("target").over(of_key),
-            "before_us": F.lag("at_us").over(of_key),
-            "before_tube": F.lag("tube").over(of_key),
-            "takes": F.count_if(took()).over(so_far),
-            "begins": is_("target", OPEN) & ~is_("source", OPEN),
-        }
-    )
-    in_it = (F.col("before") == F.col("source")) & (F.col("source") != ABSENT)
-    known = rows.withColumns(
-        {
-            "was": F.coalesce("before", "source"),
-            "was_tube": F.when(F.col("first"), F.col("tube")).otherwise(F.col("before_tube")),
-            "stay": F.when(in_it, since(F.col("before_us"))),
-        }
-    )
-    same_tube = F.col("was_tube").eqNullSafe(F.col("tube"))
+    def since(moment: str) -> str:
+        return f"IF({moment} IS NULL, NULL, greatest(at_us - {moment}, 0L))"  # greatest ignores nulls
 
-    def comes(now: str, then: str, states: Sequence[str]) -> Column:
-        return is_(now, states) & ~(is_(then, states) & same_tube)
+    def end(of: Span) -> str:
+        ends = f"outcome IS NOT NULL AND NOT is_carried AND {of.has}"
+        return f"CASE WHEN is_carried THEN left_end WHEN {ends} THEN struct(life, tube, outcome, takes) END"
 
-    flagged = known.withColumns(
-        {
-            "arrives": comes("target", "was", BACKLOG),
-            "departs": comes("was", "target", BACKLOG),
-            "readied": comes("target", "was", READY),
-            "unreadied": comes("was", "target", READY),
-            "outcome": outcome(),
-        }
+    def instead(of: Span | None) -> str:
+        """Return the last end of this life so far in a span, without this row."""
+        if of is None:
+            return f"CAST(NULL AS {END})"
+        last = f"last({end(of)}, true) {earlier}"
+        return f"IF({last}.life = life, {last}, NULL)"
+
+    def comes(now: str, then: str, states: Sequence[str]) -> str:
+        return f"{is_(now, states)} AND NOT ({is_(then, states)} AND was_tube <=> tube)"
+
+    begins = f"({BEGINS} AND NOT is_carried)"
+    closed = "coalesce(id = newest_closed, true)"
+    none = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in LEFT.items() if name not in history.columns]
+    rows = history.selectExpr(*HISTORY, *(name for name in LEFT if name in history.columns), *none)
+    rows = rows if left is None else rows.unionByName(left)
+    rows = rows.unionByName(there.withColumnRenamed("state", "present"), allowMissingColumns=True)
+    rows = rows.fillna(False, ["is_carried", "is_counted", "ahead"])
+    if left is not None:  # a row may have been left, and be read again: then it keeps that it was counted
+        both = f"OVER ({key}, is_counted DESC)"
+        counted = f"is_counted OR coalesce(lag(IF(is_counted, id, NULL)) {both} = id, false) AS is_counted"
+        columns = [name for name in rows.columns if name != "is_counted"]
+        rows = rows.selectExpr(*columns, counted, f"coalesce(lead(id) {both} = id, false) AS is_again")
+        rows = rows.where("NOT is_again").drop("is_again")
+    by_key = rows.selectExpr(
+        "*",
+        f"id IS NOT NULL AND {previous('id')} IS NULL AS first",
+        f"{previous('target')} AS before",
+        f"{previous('at_us')} AS before_us",
+        f"{previous('tube')} AS before_tube",
+        f"max(id) {whole} AS newest",
+        f"max(IF(at_us < {span.until}, id, NULL)) {whole} AS newest_in_time",
+        f"min(IF(ahead OR at_us >= {span.until}, id, NULL)) {whole} AS first_open",
+        f"bool_or({is_('present', LIVE)}) {whole} AS live",
+        f"bool_or(present = 'B') {whole} AS buried",
+        f"max(error) {whole} AS its_error",
+        f"sum(IF(is_carried, left_takes, CAST({TOOK} AS bigint))) {so_far} AS taken",
+        f"count_if({begins}) {so_far} AS life",
+        f"last(CASE WHEN is_carried THEN left_begun_us WHEN {begins} THEN at_us END, true) {so_far} AS begun_us",
+        f"{OUTCOME} AS outcome",
     )
-    lives = flagged.withColumns(
-        {
-            "life": F.count_if(F.col("begins")).over(so_far),
-            "lived": since(F.last(F.when(F.col("begins"), F.col("at_us")), ignorenulls=True).over(so_far)),
-            "earlier": F.max(F.when(F.col("begins"), F.col("takes") - took().cast("long"))).over(so_far),
-        }
+    # The takes of earlier lives are left out.
+    began = f"CASE WHEN {begins} THEN taken - CAST({TOOK} AS bigint) WHEN left_begun_us IS NOT NULL THEN 0 END"
+    lived = by_key.selectExpr(
+        "*",
+        f"max({began}) {so_far} AS taken_before",
+        f"max(IF(first_open IS NULL OR id < first_open, id, NULL)) {whole} AS newest_closed",
+    ).selectExpr("*", "coalesce(taken - taken_before, greatest(taken, attempt, 0L)) AS takes")
+    known = lived.selectExpr(
+        "*",
+        f"{instead(span)} AS last_end",
+        f"{instead(before)} AS last_end_before",
+        "coalesce(before, source) AS was",
+        "IF(first, tube, before_tube) AS was_tube",
+        "is_carried OR is_counted AS quiet",
     )
-    takes = F.coalesce(F.col("takes") - F.col("earlier"), F.greatest("takes", F.coalesce("attempt", F.lit(0))))
-    return lives.withColumn("takes", takes).drop("before", "before_us", "before_tube", "begins", "earlier", "attempt")
+    return known.where(f"id IS NOT NULL OR (newest IS NULL AND {is_('present', LIVE)})").selectExpr(
+        *("queue", "key", "id", "tube", "source", "coalesce(target, present) AS target", "event", "at_us", "was_tube"),
+        "CASE WHEN quiet THEN NULL WHEN first THEN source WHEN id IS NULL THEN present END AS early",
+        f"IF(before = source AND source <> '{ABSENT}', {since('before_us')}, NULL) AS stay",
+        f"{comes('target', 'was', BACKLOG)} AS arrives",
+        f"{comes('was', 'target', BACKLOG)} AS departs",
+        f"{comes('target', 'was', READY)} AS readied",
+        f"{comes('was', 'target', READY)} AS unreadied",
+        f"{since('begun_us')} AS lived",
+        *("takes", "outcome"),
+        f"IF(outcome IS NOT NULL AND {span.has}, last_end, NULL) AS instead",
+        f"IF(outcome IS NOT NULL AND {before.has if before else 'false'}, last_end_before, NULL) AS instead_before",
+        *("id <=> newest AS last", "id <=> newest_in_time AND at_us IS NOT NULL AS latest", "live", "buried", "quiet"),
+        "at_us IS NULL AND (id IS NULL OR (id = newest AND live)) AS silent",
+        "IF(id = newest, its_error, NULL) AS error",
+        # for the next report
+        *("attempt", "ahead", "id >= first_open AS is_open", f"{closed} AS is_newest_closed"),
+        f"IF({closed}, coalesce(taken - taken_before, taken), NULL) AS left_takes",
+        f"IF({closed}, begun_us, NULL) AS left_begun_us",
+        f"IF({closed}, coalesce({end(span)}, last_end), NULL) AS left_end",
+    )
+
+
+def carried(rows: DataFrame, until: int) -> DataFrame:
+    """Return what a report leaves for the next one, from its `moves`: the last row of each unfinished task.
+
+    It has the columns HISTORY and LEFT. Some rows are left as they are, `is_counted` if they belong to this report: of
+    each key those from the first one on that is after the end of the span, or that will be read again (`ahead`).
+    """
+    is_open = "coalesce(is_open, false)"
+    rows = rows.where(f"{is_open} OR (is_newest_closed AND {is_('target', OPEN)})")
+    return rows.selectExpr(
+        *("queue", "coalesce(id, -1L) AS id", "at_us", "key", "tube", "source", "target", "event", "attempt"),
+        *(f"NOT {is_open} AS is_carried", f"{is_open} AND at_us < {until} AS is_counted", "false AS ahead"),
+        *(f"IF({is_open}, NULL, {name}) AS {name}" for name in ("left_takes", "left_begun_us")),
+        f"IF({is_open}, NULL, named_struct('life', 0L, 'tube', left_end.tube, 'outcome', left_end.outcome, "
+        "'takes', left_end.takes)) AS left_end",
+    )

@@ -13,12 +13,12 @@ import json
 import os
 import pickle
 import secrets
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from pyspark.sql.datasource import DataSource
 
+from xq.adapters.spark.queues import LOCAL, check_reach
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Address
 from xq.pipeline.bulk import Bulk
@@ -40,11 +40,15 @@ class Source(DataSource):
     """A source of Spark's that signed options configure."""
 
     key: ClassVar[bytes] = b""
+    master: ClassVar[str] = LOCAL
 
     @classmethod
-    def signed(cls) -> type[Self]:
-        """Return the class with the key of this process. It is pickled by value, since no module contains it."""
-        return type(cls.__name__, (cls,), {"key": _key()})
+    def signed(cls, master: str) -> type[Self]:
+        """Return the class for a session of this master, with the key of this process.
+
+        It is pickled by value, since no module contains it.
+        """
+        return type(cls.__name__, (cls,), {"key": _key(), "master": master})
 
     def sent(self, name: str) -> Any:
         """Return the value sent under this name. Raises ConfigurationError, also if this process has not signed it."""
@@ -59,6 +63,12 @@ class Source(DataSource):
                 "processes before they do"
             )
         return pickle.loads(base64.b64decode(text))
+
+    def complete(self, address: Address) -> Address:
+        """Return an address that was sent, with its secrets. Raises ConfigurationError if no worker can reach it."""
+        check_reach(self.master, address)
+        secrets = json.loads(self.options["secrets"]) if self.options.get("secrets") else {}
+        return replace(address, password=self.options.get("password"), secrets=secrets)
 
 
 def packed(**sent: Extract | Bulk) -> dict[str, str]:
@@ -90,8 +100,3 @@ def secrets_of(address: Address) -> dict[str, str]:
                 f"({error}): give them as text, a certificate as the path of its file"
             ) from error
     return found
-
-
-def with_secrets(address: Address, options: Mapping[str, str]) -> Address:
-    secrets = json.loads(options["secrets"]) if options.get("secrets") else {}
-    return replace(address, password=options.get("password"), secrets=secrets)

@@ -1,173 +1,210 @@
-"""The page of a report: one self-contained file, computed from the tables."""
+"""The page of a report: one self-contained file, computed from the tables as they are written."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
+from xq.adapters.spark.facts import LIFE
 from xq.adapters.spark.moves import COUNTED
+from xq.adapters.spark.spans import SECOND, Span
+from xq.adapters.spark.tables import KINDS, LEVELS, TABLES, Row, Tube, by_attempts, by_outcome, count, ends
+from xq.adapters.spark.tables import levels as levels_of
+from xq.adapters.spark.tables import oldest as oldest_of
 from xq.adapters.spark.verdicts import THRESHOLDS, verdicts
 
-SHOWN = {
-    "queues": 30,
-    "tubes": 12,
-    "stuck": 50,
-    "transitions": 60,
-    "retries": 100,
-    "failures": 12,
-}  # at most: queues, and per queue
-KINDS = ("done", "buried", "expired", "killed")
-RANKS = ("n", "p50", "p90", "p99", "max")
-LEVELS = ("base", "backlog", "ready_base", "ready", "readied")
+# At most: queues, and for each queue.
+SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100, "failures": 12}
 FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # of the previous span
 
 
-def page(
-    names: Sequence[str],
-    tables: Mapping[str, DataFrame],
-    span: tuple[int, int, int],
-    unit: str,
-    meanings: Mapping[str, str],
-    thresholds: Mapping[str, float],
-    silent: Mapping[str, str],
-) -> str:
-    """Return the page for the queues of these names as HTML.
+class First:
+    """The first rows in an order, of any number of rows."""
 
-    `tables` are those of a report, with levels, oldest, begun, and figures: those of the previous span if the report
-    compares with one. `silent` has the queues without errors, and what they lack.
+    def __init__(self, most: int, order: Callable[[Row], Any]) -> None:
+        self.most = most
+        self.order = order
+        self.kept: list[Row] = []
 
-    The page reads only sums and the first rows: the first 30 queues, and for each one number per bucket, 12 tubes and
-    50 stuck tasks. `span` is from, until and now, in µs since 1970.
-    """
-    shown = list(names)[: SHOWN["queues"]]
-    of = {name: table.where(F.col("queue").isin(shown)) for name, table in tables.items()}
-    found = {name: _by_queue(rows) for name, rows in _rows(of, thresholds).items()}
-    queues = [_queue(name, {what: rows.get(name, []) for what, rows in found.items()}) for name in shown]
-    begun, figures = found["begun"], found.get("figures")
-    for queue in queues:
-        name, since, length = queue["name"], span[0], span[1] - span[0]
-        queue["verdicts"] = verdicts(queue, thresholds)
-        queue["silent"] = silent.get(name)
-        queue["begun"] = begun[name][0][0] / 1e6 if name in begun else None
-        known = figures is not None and name in begun and begun[name][0][0] <= since - length
-        row = figures[name][0] if known and figures and name in figures else []
-        queue["before"] = dict(zip(FIGURES, row or [None] * len(FIGURES), strict=True)) if known else None
-    data = {
-        **{name: us / 1e6 for name, us in zip(("since", "until", "now"), span, strict=True)},
-        "unit": unit,
-        "left": len(names) - len(shown),
-        "meanings": list(meanings.items()),
-        "compared": figures is not None,
-        "thresholds": {
-            name: [thresholds[name], threshold.unit, threshold.meaning] for name, threshold in THRESHOLDS.items()
-        },
-        "queues": queues,
-    }
-    # imported here, since Spark's workers import this package without needing it
-    from plotly.offline import get_plotlyjs
+    def add(self, row: Row) -> None:
+        self.kept.append(row)
+        if len(self.kept) > 10 * self.most:
+            self.kept = self.rows
 
-    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    # Only `<` could end the script element; JSON has another way to write it.
-    values = json.dumps(data).replace("<", "\\u003c")
-    head, rest = template.split("/*PLOTLY*/")
-    middle, end = rest.split("/*DATA*/")
-    return "".join([head, get_plotlyjs(), middle, values, end])
+    @property
+    def rows(self) -> list[Row]:
+        return sorted(self.kept, key=self.order)[: self.most]
 
 
-def _rows(of: Mapping[str, DataFrame], thresholds: Mapping[str, float]) -> dict[str, DataFrame]:
-    """Return the rows that the page shows; the first column is the queue."""
-    enough = thresholds["tube_tasks"]
-    tube = ["queue", "tube"]
-    sums = [F.sum(name).alias(name) for name in COUNTED]
-    bucket = F.unix_timestamp("bucket").alias("bucket")
-    in_order = Window.partitionBy(*tube).orderBy("bucket")
-    change = F.col("ready") - F.lag("ready", 1, 0).over(in_order)  # the first bucket includes what was Ready already
-    levels = of["levels"]
-    busy = of["throughput"].groupBy(*tube).agg(*sums).alias("a")
-    same = (F.col("a.queue") == F.col("b.queue")) & F.col("a.tube").eqNullSafe(F.col("b.tube"))
-    busiest = busy.join(levels.alias("b"), same, "left").select("a.*", F.coalesce("backlog", F.lit(0)).alias("backlog"))
-    # The ends of a tube are the sum of its retries; its shares are fractions of that.
-    ended = of["retries"].groupBy(*tube).agg(F.sum("n").alias("n")).alias("b")
-    shares = of["shares"].alias("a").join(ended, same).select("a.*", "n")
-    n, way = F.sum("n").alias("n"), ["queue", "source", "target", "event"]
-    retries = of["retries"].groupBy("queue", "attempts").agg(n)
-    again = F.sum(F.when(F.col("attempts") > 1, F.col("n")).otherwise(0)).alias("again")
-    missed = F.sum(F.col("n") * (1 - F.col("done"))).alias("missed")
-    failed = (
-        of["retries"]
-        .alias("a")
-        .join(of["shares"].alias("b"), same)
-        .groupBy("a.queue", "a.tube")
-        .agg(n, missed, again)
-        .where("missed > 0 OR again > 0")
-    )
-    ready = of["states"].where("state = 'Ready'").select(*tube, "p50", "p90", "max", "n").alias("a")
-    grown = (F.col("ready") - F.col("ready_base")).alias("grown")
-    kept = levels.alias("a").join(of["oldest"].alias("b"), same, "left").select("a.*", "oldest")
-    waits = ready.join(kept.select(*tube, "ready", grown, "oldest").alias("b"), same, "full").select(
-        *(F.coalesce(f"a.{name}", f"b.{name}").alias(name) for name in tube),
-        *("p50", "p90", "max"),
-        *(F.coalesce(name, F.lit(0)).alias(name) for name in ("ready", "grown", "n")),
-        "oldest",
-    )
-    waits = waits.where("ready > 0 OR n > 0")
-    starved = (F.col("ready") > 0) & F.col("p90").isNull() & (F.col("oldest") > thresholds["ready_p90"])
-    share, judged = F.col("missed") / F.col("n"), F.col("n") >= enough
-    whys = of["failures"].select(*tube, "error", "n", F.unix_timestamp("latest").alias("latest"))
-    stuck = of["stuck"].select("queue", "key", "state", F.unix_timestamp("since").alias("since"), "seconds")
-    return {
-        "throughput": of["throughput"].groupBy("queue", bucket).agg(*sums),
-        "backlog": of["backlog"]
-        .select("*", change.alias("change"))
-        .groupBy("queue", bucket)
-        .agg(F.sum("arrived"), F.sum("departed"), F.sum("change")),
-        "levels": levels.groupBy("queue").agg(*(F.sum(name) for name in LEVELS)),
-        "begun": of["begun"],
-        **({"figures": of["figures"].select("queue", *FIGURES)} if "figures" in of else {}),
-        "overall": of["overall"].select("queue", "measure", *RANKS),
-        "shares": shares.groupBy("queue").agg(*(F.sum(F.col(kind) * F.col("n")) / F.sum("n") for kind in KINDS)),
-        "retries": _first(retries, "retries", F.col("attempts")),
-        "tubes": busy.groupBy("queue").agg(F.count("*")),
-        "busiest": _first(busiest, "tubes", F.desc("taken"), F.desc("put"), F.col("tube")),
-        "failed": _first(failed, "tubes", F.desc(judged), F.desc(share), F.desc("again"), F.col("tube")),
-        "failures": _first(whys, "failures", F.desc("n"), F.desc("latest"), F.col("error")),
-        "waits": _first(waits, "tubes", F.desc(starved), F.desc(judged), F.desc("p90"), F.desc("ready"), F.col("tube")),
-        "slowest": _first(of["lives"].select(*tube, *RANKS), "tubes", F.desc("p90"), F.desc("max"), F.col("tube")),
-        "stuck": _first(stuck, "stuck", F.desc("seconds"), F.col("key")),
-        "stuck_n": of["stuck"].groupBy("queue").agg(F.count("*")),
-        "transitions": _first(of["transitions"].groupBy(*way).agg(n), "transitions", F.desc("n"), *map(F.col, way[1:])),
-    }
+def _text(value: str | None) -> tuple[bool, str]:
+    return value is not None, value or ""  # null comes first
 
 
-def _first(table: DataFrame, what: str, *order: Column) -> DataFrame:
-    """Return the first rows of each queue, in this order."""
-    place = F.row_number().over(Window.partitionBy("queue").orderBy(*order))
-    return table.withColumn("place", place).where(F.col("place") <= SHOWN[what]).orderBy("queue", "place").drop("place")
+@dataclass
+class Figures:
+    """What the page shows of one queue. It has one number per bucket, and 12 tubes."""
+
+    name: str
+    thresholds: Mapping[str, float]
+    begun: int | None  # of the history, in µs since 1970
+    throughput: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    backlog: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    levels: Counter[str] = field(default_factory=Counter)
+    attempts: Counter[int] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[Row] = field(default_factory=Counter)
+    overall: list[Row] = field(default_factory=list)
+    tubes: int = 0
+    stuck: int = 0
+    before: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIGURES))
+
+    def __post_init__(self) -> None:
+        tubes, enough = SHOWN["tubes"], self.thresholds["tube_tasks"]
+
+        def failing(row: Row) -> Any:
+            tube, n, missed, again = row
+            return n < enough, -missed / n, -again, _text(tube)
+
+        def waiting(row: Row) -> Any:
+            tube, _, p90, _, ready, _, n, oldest = row
+            starved = ready > 0 and p90 is None and (oldest or 0) > self.thresholds["ready_p90"]
+            return not starved, n < enough, p90 is None, -(p90 or 0), -ready, _text(tube)
+
+        self.busiest = First(tubes, lambda row: (-row[2], -row[1], _text(row[0])))
+        self.failed = First(tubes, failing)
+        self.failures = First(SHOWN["failures"], lambda row: (-row[2], -row[3], _text(row[1])))
+        self.waits = First(tubes, waiting)
+        self.slowest = First(tubes, lambda row: (-row[3], -row[5], _text(row[0])))
+        self.longest = First(SHOWN["stuck"], lambda row: (-row[3], row[0]))
+
+    def add(self, tube: Tube, tables: Mapping[str, Sequence[Row]]) -> None:
+        """Add a tube: its facts, and its rows of the tables."""
+        counts: Counter[str] = Counter()
+        for _, _, _, slot, *numbers in tables["throughput"]:
+            found = dict(zip(COUNTED, numbers, strict=True))
+            self.throughput[slot].update(found)
+            counts.update(found)
+        ready = 0
+        for _, _, slot, arrived, departed, _, level in tables["backlog"]:
+            self.backlog[slot].update(arrived=arrived, departed=departed, change=level - ready)
+            ready = level  # the first bucket includes what was Ready already
+        levels = levels_of(tube)
+        self.levels.update(levels)
+        attempts = by_attempts(tube)
+        self.attempts.update(attempts)
+        self.outcomes.update(by_outcome(tube))
+        for _, _, source, target, event, n in tables["transitions"]:
+            self.transitions[source, target, event] += n
+        self.overall += (row[1:] for row in tables["overall"])
+        if tables["throughput"]:
+            self.tubes += 1
+            self.busiest.add((tube.name, *(counts[name] for name in COUNTED), levels["backlog"]))
+        n, missed = attempts.total(), attempts.total() - by_outcome(tube)["done"]
+        again = sum(many for takes, many in attempts.items() if takes > 1)
+        if missed or again:
+            self.failed.add((tube.name, n, missed, again))
+        for _, _, error, many, latest in tables["failures"]:
+            self.failures.add((tube.name, error, many, latest // SECOND))
+        stays = next((row[3:] for row in tables["states"] if row[2] == "Ready"), (0, None, None, None, None))
+        if levels["ready"] > 0 or stays[0]:
+            grown, wait = levels["ready"] - levels["ready_base"], oldest_of(tube, self.begun)
+            self.waits.add((tube.name, stays[1], stays[2], stays[4], levels["ready"], grown, stays[0], wait))
+        for row in tables["lives"]:
+            self.slowest.add(row[1:])
+        for fact in tube.facts.get("stuck", ()):
+            self.stuck = fact.n
+            since = None if fact.us is None else fact.us // SECOND
+            self.longest.add((fact.source, fact.target, since, fact.ranks[0]))
+        self._add_before(tube)
+
+    def _add_before(self, tube: Tube) -> None:
+        counts: Counter[str] = Counter(levels_of(tube, "before"))
+        for fact in tube.of("moved", "before"):
+            count(counts, fact)
+        for (outcome, takes), n in ends(tube, "before").items():
+            counts.update(ended=n, missed=n * (outcome != "done"), again=n * (takes > 1))
+        for name, n in counts.items():
+            self.before[name] = (self.before[name] or 0) + n
+        for fact in tube.of("overall", "before"):
+            p50, p90, p99, _ = fact.ranks
+            if fact.source == LIFE:
+                self.before.update(lived=p50, lived_p99=p99)
+            elif fact.source == "R":
+                self.before["ready_p90"] = p90
+
+    def shown(self, silent: str | None, since: int | None) -> dict[str, Any]:
+        """Return what the page has of the queue. `since` begins the span that it is compared with, if there is one."""
+        n = self.outcomes.total()
+        found: dict[str, Any] = {
+            "name": self.name,
+            "throughput": [(at // SECOND, *(row[name] for name in COUNTED)) for at, row in self.throughput.items()],
+            "backlog": [
+                (at // SECOND, *(row[name] for name in ("arrived", "departed", "change")))
+                for at, row in self.backlog.items()
+            ],
+            "overall": self.overall,
+            "retries": sorted(self.attempts.items())[: SHOWN["retries"]],
+            **{name: getattr(self, name).rows for name in ("busiest", "failed", "failures", "waits", "slowest")},
+            "transitions": [
+                (*way, n)
+                for way, n in sorted(self.transitions.items(), key=lambda item: (-item[1], *map(_text, item[0])))
+            ][: SHOWN["transitions"]],
+            "levels": {name: self.levels[name] for name in LEVELS},
+            "shares": [self.outcomes[kind] / n if n else 0 for kind in KINDS],
+            "tubes": self.tubes,
+            "stuck": {"n": self.stuck, "rows": self.longest.rows},
+        }
+        known = since is not None and self.begun is not None and self.begun <= since
+        return {
+            **found,
+            "verdicts": verdicts(found, self.thresholds),
+            "silent": silent,
+            "begun": None if self.begun is None else self.begun / 1e6,
+            "before": self.before if known else None,
+        }
 
 
-def _by_queue(table: DataFrame) -> dict[str, list[Sequence[Any]]]:
-    found: dict[str, list[Sequence[Any]]] = defaultdict(list)
-    for queue, *values in table.collect():
-        found[queue].append(values)
-    return found
+class Page:
+    """Collects the figures of the first queues, from their tubes one by one."""
 
+    def __init__(self, names: Sequence[str], thresholds: Mapping[str, float], begun: Mapping[str, int]) -> None:
+        self.names = names
+        self.thresholds = thresholds
+        self.queues = {name: Figures(name, thresholds, begun.get(name)) for name in names[: SHOWN["queues"]]}
 
-def _queue(name: str, rows: Mapping[str, list[Sequence[Any]]]) -> dict[str, Any]:
-    def one(what: str, otherwise: Iterable[Any]) -> Sequence[Any]:
-        return rows[what][0] if rows[what] else list(otherwise)
+    def add(self, tube: Tube, tables: Mapping[str, Sequence[Row]]) -> None:
+        if tube.queue in self.queues:
+            self.queues[tube.queue].add(tube, tables)
 
-    several = ("throughput", "backlog", "overall", "retries", "busiest", "failed", "failures", "waits", "slowest")
-    return {
-        "name": name,
-        **{what: rows[what] for what in (*several, "transitions")},
-        "levels": dict(zip(LEVELS, one("levels", [0] * len(LEVELS)), strict=True)),
-        "shares": one("shares", [0] * len(KINDS)),
-        "tubes": one("tubes", [0])[0],
-        "stuck": {"n": one("stuck_n", [0])[0], "rows": rows["stuck"]},
-    }
+    def html(self, span: Span, before: Span | None, silent: Mapping[str, str], timed: int) -> str:
+        """Return the page. `silent` has the queues without errors, and what they lack.
+
+        Percentiles are of the rows since `timed`: later than the span if the report goes on from another.
+        """
+        # imported here, since Spark's workers import this package without needing it
+        from plotly.offline import get_plotlyjs
+
+        since = before.since if before else None
+        data = {
+            **{name: getattr(span, name) / 1e6 for name in ("since", "until", "now")},
+            "unit": span.unit,
+            "timed": timed / 1e6,
+            "left": len(self.names) - len(self.queues),
+            "meanings": [(name, table.meaning) for name, table in TABLES.items()],
+            "compared": before is not None,
+            "thresholds": {
+                name: [self.thresholds[name], threshold.unit, threshold.meaning]
+                for name, threshold in THRESHOLDS.items()
+            },
+            "queues": [queue.shown(silent.get(name), since) for name, queue in self.queues.items()],
+        }
+        template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+        # Only `<` could end the script element; JSON has another way to write it.
+        values = json.dumps(data).replace("<", "\\u003c")
+        head, rest = template.split("/*PLOTLY*/")
+        middle, end = rest.split("/*DATA*/")
+        return "".join([head, get_plotlyjs(), middle, values, end])

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import xq
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.ports import Address
+
+LOCAL = "local"  # how the names of masters begin whose workers run on this machine
 
 
 def queue_of(of: object) -> xq.Queue[Any]:
@@ -17,13 +20,42 @@ def queue_of(of: object) -> xq.Queue[Any]:
     raise BadType(f"{shown(of)} is not a queue: give an upgraded model, its xq, or a tube")
 
 
-def check_session(spark: object) -> None:
-    """Raise BadType for an object that is not a Spark session, and BadValue for a stopped session."""
+def check_session(spark: object, *queues: xq.Queue[Any]) -> None:
+    """Raise BadType for an object that is not a Spark session, and BadValue for a stopped session.
+
+    Raises ConfigurationError if its workers cannot reach one of the queues.
+    """
     if not callable(getattr(spark, "createDataFrame", None)):
         raise BadType(f"the first argument is a Spark session, see xq.spark.session(), not {shown(spark)}")
-    context: Any = getattr(spark, "sparkContext", None)  # None for a session of Spark Connect
+    context = context_of(spark)
     if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
         raise BadValue("this session of Spark was stopped: start another, by xq.spark.session()")
+    for queue in queues:
+        check_reach(master_of(spark), queue.adapter.store.address())
+
+
+def context_of(spark: object) -> Any:
+    """Return the SparkContext of a session, None for a session of Spark Connect."""
+    return getattr(spark, "sparkContext", None)
+
+
+def not_connected(what: str) -> ConfigurationError:
+    """Return the error for what needs Spark in this process, which Spark Connect has in a server."""
+    return ConfigurationError(f"{what} do not work with Spark Connect: start another session for them")
+
+
+def master_of(spark: Any) -> str:
+    """Return the master of a session, which is that of the server for a session of Spark Connect."""
+    return str(spark.conf.get("spark.master", LOCAL))
+
+
+def check_reach(master: str, address: Address) -> None:
+    """Raise ConfigurationError if workers of this master cannot reach the database."""
+    if address.engine == "sqlite" and not master.startswith(LOCAL):
+        raise ConfigurationError(
+            f"the queue is in a file of SQLite, which the workers of {master} do not see on other machines: use a "
+            "session on this machine, xq.spark.session(master='local[*]'), or a queue on PostgreSQL or MariaDB"
+        )
 
 
 def named(queues: object) -> dict[str, object]:

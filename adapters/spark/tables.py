@@ -1,75 +1,69 @@
-"""The tables of a report on queues: each is a function of the history."""
+"""The tables of a report on queues: each is a function of the facts of one tube, in plain Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import reduce
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from xq.adapters.spark.moves import BACKLOG, COUNTED, OPEN, OUTCOMES, READY, UNITS, is_, took
-from xq.adapters.spark.page import KINDS
-from xq.adapters.spark.ranks import ranks
-from xq.core.machine import NAMES
+from xq.adapters.spark.facts import LIFE
+from xq.adapters.spark.moves import COUNTED, OPEN
+from xq.adapters.spark.spans import Span
+from xq.core.machine import ABSENT, NAMES
 
-SECOND = 1_000_000  # µs
-BUCKETS = 600  # the largest number of buckets in a span, unless they are days
 STUCK = 3  # a task is stuck in a state for longer than this many times the p99 of the state
-QUEUE = ["queue", "tube"]
+KINDS = ("done", "buried", "expired", "killed")
+TIMES = "n bigint, p50 double, p90 double, p99 double, max double"
 LEVELS = ("base", "backlog", "ready_base", "ready", "readied")
-LIFE = "put to done"
+
+Row = tuple[Any, ...]
+
+
+class Fact(NamedTuple):
+    """A row of the facts (`xq.adapters.spark.facts`), or one of the percentiles or of the stuck tasks beside them."""
+
+    queue: str
+    tube: str | None
+    kind: str
+    era: str
+    source: str
+    target: str
+    event: str | None
+    outcome: str
+    slot: int
+    number: int
+    n: int
+    arrived: int
+    departed: int
+    readied: int
+    unreadied: int
+    us: int
+    ranks: Sequence[float]  # p50, p90, p99, max in seconds
 
 
 @dataclass(frozen=True)
-class Span:
-    """The time of a report: from `since`, before `until`, seen at `now`; µs since 1970."""
-
-    since: int
-    until: int
-    now: int
-
-    @property
-    def unit(self) -> str:
-        """The unit of the buckets: the shortest that does not give too many."""
-        length = self.until - self.since
-        return next((unit for unit, seconds in UNITS.items() if length <= BUCKETS * seconds * SECOND), "day")
-
-    def has(self) -> Column:
-        return (F.col("at_us") >= self.since) & (F.col("at_us") < self.until)
-
-    def bucket(self, at_us: Column) -> Column:
-        """Return the start of the bucket of a moment. Days are in UTC."""
-        return F.timestamp_micros(at_us - F.pmod(at_us, F.lit(UNITS[self.unit] * SECOND)))
-
-
-@dataclass(frozen=True)
-class Past:
-    """The input of the tables.
-
-    moves   the history, as `moves` returns it: complete, also from before and after the span
-    there   the present tasks in R, T and W: queue, key, tube, state (a letter)
-    silent  those of them without a row in the history
-    buried  the present tasks in B: queue, key, error (its first line, or null)
-    begun   the time of the earliest row of each queue, in µs since 1970: queue, at_us
+class Tube:
+    """What is known of one tube of a queue: its facts by kind, in the span and before. Percentiles of the whole queue
+    belong to the tube None, with the kind "overall".
     """
 
-    moves: DataFrame
-    there: DataFrame
-    silent: DataFrame
-    buried: DataFrame
-    begun: DataFrame
+    queue: str
+    name: str | None
+    facts: Mapping[str, Sequence[Fact]]
     span: Span
-    made: dict[str, DataFrame] = field(default_factory=dict)  # tables that are written already
+
+    def of(self, kind: str, era: str = "now") -> list[Fact]:
+        return [fact for fact in self.facts.get(kind, ()) if fact.era == era]
 
     @property
-    def within(self) -> DataFrame:
-        return self.moves.where(self.span.has())
+    def place(self) -> Row:
+        return self.queue, self.name
 
 
-def throughput(past: Past) -> DataFrame:
+def throughput(tube: Tube) -> Iterable[Row]:
     """Return how many tasks were put and taken, and how many ended and how, in each unit of time with such an event.
 
     queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
@@ -77,63 +71,101 @@ def throughput(past: Past) -> DataFrame:
     acked, or became D or Z otherwise; expired when its ttl or lifetime passed; killed when it left in any other way. A
     task in D or Z does not end again.
     """
-    bucket = past.span.bucket(F.col("at_us")).alias("bucket")
-    counts, any_ = _counts(), F.greatest(*map(F.col, COUNTED)) > 0
-    table = past.within.groupBy(*QUEUE, F.lit(past.span.unit).alias("unit"), bucket).agg(*counts).where(any_)
-    return table.select(*QUEUE, "unit", "bucket", *COUNTED)
+    slots: dict[int, Counter[str]] = defaultdict(Counter)
+    for fact in tube.of("moved"):
+        count(slots[tube.span.bucket(fact.slot)], fact)
+    for slot, counts in slots.items():
+        if any(counts.values()):
+            yield (*tube.place, tube.span.unit, slot, *(counts[name] for name in COUNTED))
 
 
-def states(past: Past) -> DataFrame:
+def count(counts: Counter[str], moved: Fact) -> None:
+    """Count the puts, the takes, and each kind of end: COUNTED."""
+    if moved.source == ABSENT and moved.target in OPEN:
+        counts["put"] += moved.n
+    if moved.target == "T" and moved.source != "T":
+        counts["taken"] += moved.n
+    if moved.outcome is not None:
+        counts[moved.outcome] += moved.n
+
+
+def states(tube: Tube) -> Iterable[Row]:
     """Return how long tasks were in each state, in seconds, of the stays that ended in the span.
 
     Stays whose beginning is not known are left out.
 
     queue, tube (at the end of the stay), state (Ready, Taken ...), n, p50, p90, p99, max.
     """
-    return ranks(_stays(past), [*QUEUE, "state"], "stay")
+    return [(*tube.place, named(fact.source), *times(fact)) for fact in tube.of("ranks") if fact.source != LIFE]
 
 
-def lives(past: Past) -> DataFrame:
+def lives(tube: Tube) -> Iterable[Row]:
     """Return the time from put to done, of the tasks that were done in the span and whose put is known, in seconds.
 
     queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
     finished task begins a new life, as a put does, also of a key that is used again.
     """
-    return ranks(past.within.where("outcome = 'done'"), QUEUE, "lived")
+    return [(*tube.place, *times(fact)) for fact in tube.of("ranks") if fact.source == LIFE]
 
 
-def overall(past: Past) -> DataFrame:
+def overall(tube: Tube) -> Iterable[Row]:
     """Return the tables states and lives over all tubes of a queue, since percentiles of parts cannot be added.
 
     queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
     """
-    lived = past.within.where("outcome = 'done'").select(
-        "queue", F.lit(LIFE).alias("state"), F.col("lived").alias("stay")
-    )
-    stays = _stays(past).select("queue", "state", "stay").unionByName(lived)
-    return ranks(stays.withColumnRenamed("state", "measure"), ["queue", "measure"], "stay")
+    return [(tube.queue, named(fact.source), *times(fact)) for fact in tube.of("overall")]
 
 
-def retries(past: Past) -> DataFrame:
+def named(state: str) -> str:
+    return NAMES.get(state, state)
+
+
+def times(fact: Fact) -> Row:
+    return fact.n, *fact.ranks
+
+
+def retries(tube: Tube) -> Iterable[Row]:
     """Return how often the tasks that ended in the span had been taken by then.
 
     queue, tube, attempts (takes in this life), n. If the history does not show the put of a task: its known takes, or
     the role attempts if that is higher.
     """
-    return _ended(past).groupBy(*QUEUE, F.col("takes").alias("attempts")).agg(F.count("*").alias("n"))
+    return [(*tube.place, attempts, n) for attempts, n in by_attempts(tube).items()]
 
 
-def shares(past: Past) -> DataFrame:
+def ends(tube: Tube, era: str = "now") -> Counter[tuple[str, int]]:
+    """Return how many lives ended in each way after so many takes."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for fact in tube.of("ended", era):
+        counts[fact.outcome, fact.number] += fact.n
+    return +counts  # without the ends that later ones replaced
+
+
+def by_attempts(tube: Tube, era: str = "now") -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for (_, takes), n in ends(tube, era).items():
+        counts[takes] += n
+    return counts
+
+
+def by_outcome(tube: Tube, era: str = "now") -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for (outcome, _), n in ends(tube, era).items():
+        counts[outcome] += n
+    return counts
+
+
+def shares(tube: Tube) -> Iterable[Row]:
     """Return how the tasks that ended in the span ended, as fractions of 1.
 
     queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
     one that was buried, dug and done is done.
     """
-    parts = [F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in KINDS]
-    return _ended(past).groupBy(*QUEUE).agg(*parts)
+    counts = by_outcome(tube)
+    return [(*tube.place, *(counts[kind] / counts.total() for kind in KINDS))] if counts else []
 
 
-def backlog(past: Past) -> DataFrame:
+def backlog(tube: Tube) -> Iterable[Row]:
     """Return how many tasks entered the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
 
     queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready).
@@ -142,215 +174,153 @@ def backlog(past: Past) -> DataFrame:
     beginning of the history, the backlog follows from the source state in each task's first row, or from the table for
     a task without one.
     """
-    since = past.span.since
-    changes = _changes(past).where(F.col("at_us") < past.span.until)
-    inside, bucket = F.col("at_us") >= since, past.span.bucket(F.greatest("at_us", F.lit(since)))
-    counts = {"arrived": inside & (F.col("n") > 0), "departed": inside & (F.col("n") < 0)}
-    table = changes.groupBy(*QUEUE, bucket.alias("bucket")).agg(
-        *(F.count_if(condition).alias(name) for name, condition in counts.items()),
-        *(F.sum(name).alias(name) for name in ("n", "ready")),
-    )
-    so_far = Window.partitionBy(*QUEUE).orderBy("bucket")
-    levels = {"backlog": F.sum("n").over(so_far), "ready": F.sum("ready").over(so_far)}
-    rows = table.select(*QUEUE, "bucket", *counts, *(level.alias(name) for name, level in levels.items()))
-    return rows.where("arrived > 0 OR departed > 0 OR backlog <> 0")
+    first = tube.span.bucket(tube.span.since)
+    slots: dict[int, Counter[str]] = defaultdict(Counter, {first: Counter()})
+    for fact in changes(tube, "now"):
+        for name in CHANGES:
+            slots[tube.span.bucket(fact.slot)][name] += getattr(fact, name)
+    found = levels(tube)
+    level, ready = found["base"], found["ready_base"]
+    for slot, counts in sorted(slots.items()):
+        level += counts["arrived"] - counts["departed"]
+        ready += counts["readied"] - counts["unreadied"]
+        is_shown = level and (slot == first or counts["readied"] or counts["unreadied"])
+        if counts["arrived"] or counts["departed"] or is_shown:
+            yield (*tube.place, slot, counts["arrived"], counts["departed"], level, ready)
 
 
-def stuck(past: Past) -> DataFrame:
-    """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
-
-    queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
-    queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
-    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
-    its `seconds`, those since the earliest row of the history, are a lower bound.
-    """
-    last = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
-        *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
-    )
-    there = last.join(past.there.select("queue", "key"), ["queue", "key"], "left_semi").select(last.columns)
-    silent = past.silent.where(is_("state", ("R", "T"))).join(past.begun, "queue")
-    now = there.unionByName(
-        silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
-    )
-    of_tube = past.made["states"].select(*QUEUE, "state", F.col("p99").alias("of_tube"))
-    of_queue = past.made["overall"].select("queue", F.col("measure").alias("state"), F.col("p99").alias("of_queue"))
-    seconds = (F.lit(past.span.now) - F.col("at_us")) / 1e6
-    same_tube = (F.col("a.queue") == F.col("b.queue")) & (F.col("a.state") == F.col("b.state"))
-    same_tube &= F.col("a.tube").eqNullSafe(F.col("b.tube"))
-    limited = _named(now).withColumn("seconds", seconds).alias("a").join(of_tube.alias("b"), same_tube, "left")
-    limited = limited.select("a.*", "of_tube").join(of_queue, ["queue", "state"], "left")
-    limit = F.coalesce("of_tube", "of_queue") * STUCK
-    return limited.where(F.col("seconds") > limit).select("queue", "key", "state", "since", "seconds")
+CHANGES = ("arrived", "departed", "readied", "unreadied")
 
 
-def failures(past: Past) -> DataFrame:
+def changes(tube: Tube, era: str) -> list[Fact]:
+    return tube.of("moved", era) + tube.of("changed", era)
+
+
+def failures(tube: Tube) -> Iterable[Row]:
     """Return why tasks were buried in the span and are still Buried, counted by the first line of their error.
 
     queue, tube, error (of the role error; null if there is none), n, latest (when the last of them was buried, UTC).
     """
-    last = past.within.where(F.col("last") & (F.col("target") == "B"))
-    latest_rows = last.select(*QUEUE, "key", "at_us").join(past.buried, ["queue", "key"])
-    latest = F.timestamp_micros(F.max("at_us")).alias("latest")
-    return latest_rows.groupBy(*QUEUE, "error").agg(F.count("*").alias("n"), latest)
+    return [(*tube.place, fact.event, fact.n, fact.us) for fact in tube.of("failed")]
 
 
-def transitions(past: Past) -> DataFrame:
+def transitions(tube: Tube) -> Iterable[Row]:
     """Return how often tasks went from one state to another in the span, and by which event.
 
     queue, tube, source, target (letters; X means not in the table), event, n.
     """
-    return past.within.groupBy(*QUEUE, "source", "target", "event").agg(F.count("*").alias("n"))
+    counts: Counter[Row] = Counter()
+    for fact in tube.of("moved"):
+        counts[fact.source, fact.target, fact.event] += fact.n
+    return [(*tube.place, *way, n) for way, n in counts.items()]
 
 
 class ReportTable(NamedTuple):
     """A table of a report."""
 
-    rows: Callable[[Past], DataFrame]
+    columns: str
+    rows: Callable[[Tube], Iterable[Row]] | None  # None: Spark writes it, task by task
     meaning: str  # the explanation on the page
 
+    @property
+    def schema(self) -> StructType:
+        found = StructType.fromDDL(self.columns)
+        assert isinstance(found, StructType)
+        return found
 
-# In the order of computation: stuck needs earlier tables.
+
 TABLES: Mapping[str, ReportTable] = {
     "throughput": ReportTable(
+        "queue string, tube string, unit string, bucket timestamp, " + ", ".join(f"{name} bigint" for name in COUNTED),
         throughput,
         "Tasks put, taken and ended in each second, minute, hour or day, by tube. Done: acked. Buried: put aside after "
         "a failure. Expired: its ttl or lifetime passed. Killed: deleted otherwise. A task that "
         "has ended is not counted again when its row is deleted.",
     ),
     "states": ReportTable(
+        f"queue string, tube string, state string, {TIMES}",
         states,
         "How long tasks stayed in each state, by tube, of the stays that ended in the span. A pN is a real value: N % "
         "of the stays were as long or shorter.",
     ),
     "lives": ReportTable(
+        f"queue string, tube string, {TIMES}",
         lives,
         "How long tasks took from put to done, by tube, including delays, retries and the time Buried. The restart of "
         "a finished task begins a new life.",
     ),
     "overall": ReportTable(
-        overall, "The same times over all tubes of a queue, since percentiles of parts cannot be added."
+        f"queue string, measure string, {TIMES}",
+        overall,
+        "The same times over all tubes of a queue, since percentiles of parts cannot be added.",
     ),
     "retries": ReportTable(
-        retries, "How often the tasks that ended in the span had been taken by then: once means no retry."
+        "queue string, tube string, attempts bigint, n bigint",
+        retries,
+        "How often the tasks that ended in the span had been taken by then: once means no retry.",
     ),
     "shares": ReportTable(
+        "queue string, tube string, " + ", ".join(f"{kind} double" for kind in KINDS),
         shares,
         "The fractions done, buried, expired and killed of the tasks that ended in the span, each by its last end. "
         "One that was buried, dug and done is done.",
     ),
     "backlog": ReportTable(
+        "queue string, tube string, bucket timestamp, arrived bigint, departed bigint, backlog bigint, ready bigint",
         backlog,
         "How many tasks entered the backlog (Ready, or Waiting for their time) in each bucket, for example by put or "
         "release, how many left it, and how many were in it at the end; ready: those of them that were Ready. Buckets "
         "without changes have no row.",
     ),
     "stuck": ReportTable(
-        stuck,
+        "queue string, key string, state string, since timestamp, seconds double",
+        None,
         "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
         "of its tube, or of its queue if the tube has none. For a task from before the history, the time is a lower "
         "bound.",
     ),
     "failures": ReportTable(
+        "queue string, tube string, error string, n bigint, latest timestamp",
         failures,
         "Why tasks were buried in the span and are still Buried, by the first line of the role error: how many, and "
         "when the last one was buried.",
     ),
-    "transitions": ReportTable(transitions, "How often tasks went from one state to another, and by which event."),
+    "transitions": ReportTable(
+        "queue string, tube string, source string, target string, event string, n bigint",
+        transitions,
+        "How often tasks went from one state to another, and by which event.",
+    ),
 }
 
 
-def _named(table: DataFrame) -> DataFrame:
-    names = F.create_map(*(F.lit(word) for pair in NAMES.items() for word in pair))
-    return table.withColumn("state", F.coalesce(names[F.col("state")], "state"))
+# Further figures for the page.
 
 
-def _stays(past: Past) -> DataFrame:
-    return _named(past.within.where("stay IS NOT NULL").select(*QUEUE, F.col("source").alias("state"), "stay"))
+def levels(tube: Tube, era: str = "now") -> dict[str, int]:
+    """Return the backlog of a tube at the beginning and the end of a span.
 
-
-def _ended(past: Past) -> DataFrame:
-    """Return the last end in the span of each life: tube, outcome, takes."""
-    ends = past.within.where("outcome IS NOT NULL")
-    last = ends.groupBy("queue", "key", "life").agg(F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end"))
-    return last.select("queue", "end.*")
-
-
-def _changes(past: Past) -> DataFrame:
-    """Return every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same for R alone).
-
-    Tasks from before the history arrive before any span.
+    base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how many became
+    Ready in the span).
     """
-
-    def change(backlog: Column, ready: Column, n: int, tube: str, at_us: Column) -> Column:
-        both = {"n": backlog, "ready": ready}
-        counts = [F.when(rows, n).otherwise(0).alias(name) for name, rows in both.items()]
-        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), *counts
-        return F.when(backlog | ready, F.struct(*fields))
-
-    at_us, early, first = F.col("at_us"), F.lit(-(2**62)), F.col("first")
-    explicit = F.array(
-        change(F.col("arrives"), F.col("readied"), 1, "tube", at_us),
-        change(F.col("departs"), F.col("unreadied"), -1, "was_tube", at_us),
-        change(first & is_("was", BACKLOG), first & is_("was", READY), 1, "tube", early),
-    )
-    silent = change(is_("state", BACKLOG), is_("state", READY), 1, "tube", early)
-    changes = past.moves.select("queue", F.explode(explicit).alias("change")).unionByName(
-        past.silent.select("queue", silent.alias("change"))
-    )
-    return changes.where("change IS NOT NULL").select("queue", "change.*")
+    earlier = ("early", "before") if era == "now" else ("early",)
+    before = [fact for each in earlier for fact in changes(tube, each)]
+    within = changes(tube, era)
+    base = sum(fact.arrived - fact.departed for fact in before)
+    ready = sum(fact.readied - fact.unreadied for fact in before)
+    return {
+        "base": base,
+        "backlog": base + sum(fact.arrived - fact.departed for fact in within),
+        "ready_base": ready,
+        "ready": ready + sum(fact.readied - fact.unreadied for fact in within),
+        "readied": sum(fact.readied for fact in within),
+    }
 
 
-def _counts() -> list[Column]:
-    """Return columns that count the puts, the takes, and each kind of end: COUNTED."""
-    what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
-    what |= {name: F.col("outcome") == name for name in OUTCOMES}
-    return [F.count_if(condition).alias(name) for name, condition in what.items()]
+def oldest(tube: Tube, begun: int | None) -> float | None:
+    """Return for how many seconds, at least, the oldest Ready task has been so at the end of the span.
 
-
-# Further tables for the page.
-
-
-def levels(past: Past) -> DataFrame:
-    """Return the backlog of each tube at the beginning and the end of the span.
-
-    queue, tube, base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how
-    many became Ready in the span).
+    `begun` is when the history of the queue begins, in µs since 1970. None if no task is Ready.
     """
-    span, at_us = past.span, F.col("at_us")
-
-    def level(name: str, until: int) -> Column:
-        return F.sum(F.when(at_us < until, F.col(name)).otherwise(0))
-
-    found = {f"{base}base": level(name, span.since) for base, name in (("", "n"), ("ready_", "ready"))}
-    found |= {"backlog": level("n", span.until), "ready": level("ready", span.until)}
-    found["readied"] = F.count_if(span.has() & (F.col("ready") > 0))
-    return _changes(past).groupBy(*QUEUE).agg(*(found[name].alias(name) for name in LEVELS))
-
-
-def oldest(past: Past) -> DataFrame:
-    """Return for how many seconds, at least, the oldest Ready task of each tube has been so at the end of the span."""
-    before = past.moves.where(F.col("at_us") < past.span.until).groupBy("queue", "key")
-    last = before.agg(F.max_by(F.struct("tube", "target", "at_us"), "id").alias("last")).select("queue", "last.*")
-    ready = last.where(is_("target", READY)).select(*QUEUE, "at_us")
-    silent = past.silent.where(is_("state", READY)).join(past.begun, "queue").select(*QUEUE, "at_us")
-    seconds = (F.lit(past.span.until) - F.min("at_us")) / 1e6
-    return ready.unionByName(silent).groupBy(*QUEUE).agg(F.greatest(seconds, F.lit(0.0)).alias("oldest"))
-
-
-def figures(past: Past) -> DataFrame:
-    """Return the figures of a whole queue in one row, to compare the previous span with this one."""
-    sums = past.within.groupBy("queue").agg(*_counts())
-    bad = F.count_if(F.col("outcome") != "done").alias("missed")
-    ends = (
-        _ended(past)
-        .groupBy("queue")
-        .agg(F.count("*").alias("ended"), bad, F.count_if(F.col("takes") > 1).alias("again"))
-    )
-    summed = levels(past).groupBy("queue").agg(*(F.sum(name).alias(name) for name in LEVELS))
-
-    def rank(measure: str, name: str) -> Column:
-        return F.max(F.when(F.col("measure") == measure, F.col(name)))
-
-    found = {"lived": rank(LIFE, "p50"), "lived_p99": rank(LIFE, "p99"), "ready_p90": rank("Ready", "p90")}
-    times = overall(past).groupBy("queue").agg(*(column.alias(name) for name, column in found.items()))
-    return reduce(lambda one, other: one.join(other, "queue", "full"), [sums, ends, summed, times])
+    known = [-fact.us if fact.us is not None else begun for fact in tube.facts.get("waiting", ())]
+    times = [us for us in known if us is not None]
+    return max((tube.span.until - min(times)) / 1e6, 0.0) if times else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import itertools
 import os
 import random
 import threading
@@ -23,8 +25,8 @@ from tests.steps import PATIENCE, STUCK, eventually, is_exact
 
 IN_MEMORY = True  # the tests run on a database in memory as well, which only the thread of the event loop reaches
 
-# What no coroutine needs: it calls no database, or runs until the program ends.
-NOT_THERE = {"worker", "run", "on_change", "off_change"}
+# What no coroutine needs: it calls no database, runs until the program ends, or belongs into a `transaction`.
+NOT_THERE = {"worker", "run", "on_change", "off_change", "acting"}
 THREADS = 8  # that a program has at most, besides the threads that were there: callers, maintenance, a timer
 
 
@@ -92,6 +94,20 @@ def test_a_task_is_put_taken_and_acked(make_db):
     run(main())
     assert Task.get().status == "D"
     assert is_exact(Task)
+
+
+def test_an_operation_is_run_step_by_step(make_db):
+    Task = make_db({"buried": "any", "history": True})
+    Task.xq.put_many(tasks(5))
+
+    async def main() -> None:
+        operation = await Task.xq.aio.act("bury", "state:R", actor="ann", chunk=2)
+        while await Task.xq.aio.transaction(operation.step):
+            pass
+        assert [each.done for each in await Task.xq.aio.operations()] == [5]
+
+    run(main())
+    assert [row.actor for row in Task.xq.history()][5:] == ["ann"] * 5
 
 
 def test_a_queue_is_paused_and_has_schedules(make_db):
@@ -212,6 +228,29 @@ def test_calls_of_one_turn_share_a_transaction_and_equal_ones_a_statement(tmp_pa
         assert Task.stats().counts == {"R": 2, "T": 4, "D": 0}
 
 
+def test_other_coroutines_run_between_the_transactions_of_many_calls(tmp_path):
+    with DATABASES["sqlite"](tmp_path) as db:
+        Task, seen = Maker(db, None)(), list[str]()
+
+        async def tick(calls: asyncio.Future[Any]) -> None:
+            while not calls.done():
+                seen.append("tick")
+                await asyncio.sleep(0)
+
+        async def main() -> None:
+            await Task.xq.aio.put({})
+            db.connection().set_trace_callback(seen.append)
+            calls = asyncio.gather(*(Task.xq.aio.put({}) for _ in range(200)))
+            await asyncio.gather(calls, tick(calls))
+            db.connection().set_trace_callback(None)
+
+        run(main())
+        course = [each for each in seen if each in ("COMMIT", "tick")]
+        commits = [at for at, each in enumerate(course) if each == "COMMIT"]
+        assert len(commits) == 4  # of 64 calls each at most
+        assert all("tick" in course[one:other] for one, other in itertools.pairwise(commits))
+
+
 def test_a_thousand_calls_of_one_turn_all_return(make_db):
     Task = make_db()
 
@@ -253,6 +292,52 @@ def test_the_event_loop_goes_on_while_another_connection_writes(make_shared):
     run(main())
     assert len(ticks) == 20
     assert Task.xq.count() == 4
+
+
+def test_a_take_of_many_tasks_does_not_run_on_the_loop(make_shared):
+    Task = make_shared()
+    Task.xq.put_many(tasks(70))
+    make_shared.db.close()
+
+    async def main() -> None:
+        assert len(await Task.xq.aio.take_many(65)) == 65
+        assert make_shared.db.is_closed()
+        assert len(await Task.xq.aio.take_many(64)) == 5
+
+    run(main())
+
+
+@pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
+def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_shared):
+    Task = make_shared({"keep": True, "buried": True})
+    Task.xq.put_many(tasks(200))
+    first, second = Task.xq.take_many(2)
+    wrote, crosses = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with make_shared.db.connection_context(), make_shared.db.atomic():
+            Task.update(size=1).where(Task.id >= second.id).execute()  # of so many rows that the turn is the victim
+            wrote.set()
+            crosses.wait(STUCK)
+            Task.update(size=1).where(Task.id == first.id).execute()
+
+    def first_is_locked() -> bool:
+        with make_shared.db.connection_context():
+            return not list(Task.select().where(Task.id == first.id).for_update("FOR UPDATE SKIP LOCKED"))
+
+    async def main() -> None:
+        calls = asyncio.gather(Task.xq.aio.ack(first), Task.xq.aio.bury(second))
+        while not await asyncio.to_thread(first_is_locked):
+            await asyncio.sleep(0.005)
+        crosses.set()
+        assert [each.status for each in await calls] == ["D", "B"]
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert wrote.wait(PATIENCE)
+    run(main())
+    thread.join()
+    assert [Task.xq.peek(each).status for each in (first, second)] == ["D", "B"]
 
 
 def test_with_aio_thread_the_loop_has_no_connection(make_shared):
@@ -453,6 +538,26 @@ def test_a_task_of_a_cancelled_take_is_released_to_its_place(make_db):
     run(main())
 
 
+def test_a_task_that_a_cancelled_take_has_got_is_ready_again(make_shared):
+    Task = make_shared(aio="thread")
+
+    async def main() -> None:
+        await Task.xq.aio.put({})
+        take = asyncio.create_task(Task.xq.aio.take())
+        for _ in range(5):
+            await asyncio.sleep(0)  # until its turn is over and a thread has it
+        deadline = time.monotonic() + PATIENCE
+        while not Task.xq.stats().counts["T"] and time.monotonic() < deadline:
+            pass  # the loop does not run meanwhile, so the result waits for it
+        assert Task.xq.stats().counts["T"] == 1
+        take.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await take
+        await until(lambda: Task.xq.stats().counts["R"] == 1)
+
+    run(main())
+
+
 def test_a_take_with_a_timeout_of_asyncio_gives_its_place_to_the_next(make_shared):
     Task = make_shared()
 
@@ -625,3 +730,30 @@ def test_a_forked_child_has_threads_of_its_own(make_shared):
             os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
     assert run(main()) == 9
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python warns of such a coroutine
+def test_a_block_whose_event_loop_is_closed_is_rolled_back(make_shared):
+    Task, begun = make_shared(), asyncio.Event()
+
+    async def abandoned() -> None:
+        async with Task.xq.aio.atomic():
+            await Task.xq.aio.put(task())
+            begun.set()
+            await asyncio.sleep(PATIENCE)
+
+    loop = asyncio.new_event_loop()
+    running = loop.create_task(abandoned())
+    loop.run_until_complete(begun.wait())
+    loop.close()
+    del running
+    gc.collect()
+
+    async def committed() -> None:
+        async with Task.xq.aio.atomic():
+            await Task.xq.aio.put(task())
+
+    asyncio.run(committed())
+    with make_shared.db.connection_context():
+        assert Task.select().count() == 1
+        assert is_exact(Task)

@@ -496,3 +496,39 @@ def test_each_second_puts_one_task_though_many_processes_run(make_shared):
     n, seconds = Task.xq.count(), round((last - first).total_seconds())
     # Where all processes stood still for a second, two firings are one task.
     assert seconds - 1 <= n <= seconds
+
+
+@pytest.mark.parametrize("option", ["wait", "timeout"])
+def test_nobody_waits_for_the_task_of_a_schedule(make, option):
+    with pytest.raises(xq.BadValue, match=f"takes no {option}, since no caller waits"):
+        make().xq.every(60, task(), **{option: 5})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names"),
+    [
+        ("1-5", "mon-fri"),
+        ("0", "sun"),
+        ("7", "sun"),
+        ("6,0", "sat,sun"),
+        ("5-7", "fri-sun"),
+        ("1-5/2", "mon,wed,fri"),
+        ("*/3", "sun,wed,sat"),
+    ],
+)
+def test_weekdays_as_numbers_are_those_of_cron(make, numbers, names):
+    Task = make()
+    for name, days in (("numbers", numbers), ("names", names)):
+        Task.xq.every(f"0 12 * * {days}", {"name": name}, name=name)
+    for _ in range(8):
+        by_name, by_number = Task.xq.schedules()
+        assert by_name.next == by_number.next
+        Task.xq.clock.tick(86_400)
+        Task.xq.sweep()
+
+
+@pytest.mark.parametrize("days", ["8", "5-1", "1-"])
+def test_weekdays_that_no_cron_has_are_refused(make, days):
+    Task = make()
+    with pytest.raises(xq.BadValue):
+        Task.xq.every(f"0 12 * * {days}", {"name": "a"}, name="a")

@@ -23,7 +23,7 @@ def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_p
         # other waits is to run no SQL, and so it opens the other queue before.
         assert Other.xq.count() == 0
         waits = threading.Event()
-        Task.xq.adapter.while_waiting(waits.set)
+        Task.xq.adapter.waiting.woken = waits.set
         taken: list[Any] = []
         thread = threading.Thread(target=lambda: taken.append(Task.take(timeout=PATIENCE)))
         thread.start()

@@ -252,6 +252,8 @@ def test_a_table_that_is_missing_is_named_and_nothing_is_installed(make):
     with pytest.raises(xq.NotInstalled) as refused:
         Task.xq.install()
     assert refused.value.missing == ("the table task is missing",)
+    named = f"the database is the file {make.db.database}" in str(refused.value)
+    assert named == (make.db.database != ":memory:")
     assert Task.xq.check()[0] == "the table task is missing"
     assert master(make.db) == []
     make.db.create_tables([Task])

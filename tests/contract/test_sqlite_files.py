@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 from typing import Any
 
@@ -30,6 +31,23 @@ def master(db):
 
 def mode(db):
     return db.execute_sql("PRAGMA journal_mode").fetchone()[0]
+
+
+# the file of the liveness locks
+
+
+def test_the_file_of_the_locks_has_the_mode_and_the_owner_of_the_database(make_file, path):
+    Task = make_file()
+    Task.put(task())
+    path.chmod(0o660)
+    root = os.geteuid() == 0  # no other user may give a file away
+    if root:
+        os.chown(path, 65534, 65534)
+    assert Task.take()
+    there, locks = path.stat(), path.with_name("app.db-xq").stat()
+    assert locks.st_mode == there.st_mode
+    assert (locks.st_uid, locks.st_gid) == (there.st_uid, there.st_gid)
+    assert root == (locks.st_uid == 65534)
 
 
 # the journal

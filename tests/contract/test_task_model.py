@@ -13,7 +13,7 @@ from tests.steps import bring, is_exact
 
 ROLES = {
     *("status", "runat", "deadline", "priority", "tube", "utube"),
-    *("unique", "owner", "attempts", "ttl", "ttr", "error"),
+    *("unique", "owner", "attempts", "ttl", "ttr", "error", "trace"),
 }
 ALWAYS = {"status", "priority", "owner", "attempts", "error"}
 

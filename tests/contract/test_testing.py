@@ -93,8 +93,46 @@ def test_what_was_put_is_asserted_by_its_fields(make):
         testing.assert_put(Task, name="c")
 
 
+def test_only_models_of_peewee_are_on_a_database_in_memory():
+    with pytest.raises(xq.BadType, match="memory takes models of Peewee, not 5"), testing.memory(5):
+        pass
+
+
 def test_what_is_no_queue_and_has_no_worker_is_refused(make):
     with pytest.raises(xq.BadType):
         testing.run_pending(5)
     with pytest.raises(xq.ConfigurationError, match="worker"):
         testing.run_pending(make())
+
+
+def test_a_task_that_fails_and_is_ready_at_once_is_tried_once(make):
+    Task, seen = make(), list[int]()
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        seen.append(found.id)
+        if found.id == 1:
+            raise ValueError("no")
+
+    Task.xq.put_many(tasks(3))
+    assert testing.run_pending(work) == 3
+    assert testing.run_pending(work) == 1
+    assert seen == [1, 2, 3, 1]
+    assert state(Task, 1) == "R"
+    assert Task.xq.count() == 1
+
+
+def test_coroutines_are_not_run_within_an_event_loop(make):
+    Task = make()
+
+    @Task.xq.worker
+    async def work(found: Any) -> None:
+        pass
+
+    async def main() -> None:
+        testing.run_pending(work)
+
+    Task.put(task())
+    with pytest.raises(xq.ConfigurationError, match="asyncio.to_thread"):
+        asyncio.run(main())
+    assert state(Task, 1) == "R"

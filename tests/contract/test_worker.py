@@ -585,6 +585,18 @@ def test_who_begins_to_work_says_on_what_and_with_how_many_threads(make_shared, 
     assert f"{BEGINS}3" in caplog.messages
 
 
+def test_a_worker_logs_the_session_that_the_history_names(make_shared, caplog):
+    caplog.set_level("DEBUG", "xq")
+    Task = make_shared({"history": True})
+    Task.put({})
+    Task.xq.worker(lambda found: None)
+    Task.xq.run(until_empty=True)
+    (owner,) = {row.owner.partition("/")[0] for row in Task.xq.history() if row.owner}
+    (told,) = [message for message in caplog.messages if message.startswith("the session of")]
+    assert told.startswith(f"the session of pid {os.getpid()} on host ")
+    assert told.endswith(f" is {owner}")
+
+
 @pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])
 def test_a_worker_may_finish_its_task_itself(make_shared, finish, caplog):
     caplog.set_level(logging.INFO)
@@ -601,6 +613,24 @@ def test_a_worker_may_finish_its_task_itself(make_shared, finish, caplog):
     Task.xq.run(until_empty=True)
     assert state(Task, put) == {"ack": "D", "release": "W", "bury": "B", "kill": "X"}[finish]
     assert logged(caplog) == []
+
+
+@pytest.mark.parametrize("how", ["another status", "another take"])
+def test_a_worker_warns_of_a_task_that_was_lost_while_its_function_ran(make_shared, how, caplog):
+    caplog.set_level("INFO", "xq")
+    Task = make_shared({"keep": True}, roles=("owner",))
+    Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        session = found.owner.partition("/")[0]
+        lost = {"status": "archived"} if how == "another status" else {"owner": f"{session}/99.99"}
+        Task.update(**lost).where(Task.id == found.id).execute()
+
+    Task.xq.run(until_empty=True)
+    (warned,) = logged(caplog)
+    assert warned.startswith("the function returned, but its task is lost: ")
+    assert [record.levelname for record in caplog.records if record.getMessage() == warned] == ["WARNING"]
 
 
 def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):

@@ -7,11 +7,12 @@ import logging
 import multiprocessing
 import os
 import re
+import select
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import DATABASES, Maker
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, state, transitions
+from tests.steps import PATIENCE, another_process, eventually, is_exact, state, transitions
 from xq.testing import Clock
 
 ROLES = ("runat", "attempts", "error")
@@ -355,6 +356,54 @@ def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_shared
     assert "it is killed" in caplog.text
 
 
+def test_worker_processes_end_when_their_parent_is_killed(make_shared, tmp_path):
+    Task, pids = make_shared(), tmp_path / "pids"
+
+    def workers() -> set[str]:
+        return set(pids.read_text().split()) if pids.exists() else set()
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        note(pids, os.getpid())
+        eventually(lambda: len(workers()) == 2)
+
+    Task.xq.put_many(tasks(2))
+    make_shared.db.close()
+    reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
+    parent = multiprocessing.get_context("fork").Process(target=Task.xq.run)
+    parent.start()
+    os.close(writer)
+    try:
+        eventually(lambda: len(workers()) == 2)
+        parent.kill()
+        parent.join()
+        assert select.select([reader], [], [], PATIENCE)[0]
+    finally:
+        os.close(reader)
+        for pid in workers():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transaction(tmp_path):
+    with DATABASES["sqlite"](tmp_path) as db:  # of the drivers, only sqlite3 lists its statements
+        Task, seen = Maker(db, None)(), list[str]()
+
+        @Task.xq.worker
+        def work(found: Any) -> None:
+            db.connection().set_trace_callback(seen.append)
+
+        Task.xq.put_many(tasks(4))
+        Task.xq.run(until_empty=True)
+        course = [
+            sql.split()[0] for sql in seen if sql.startswith(("BEGIN", "COMMIT", 'DELETE FROM "task" ', "UPDATE"))
+        ]
+        acks = [at for at, word in enumerate(course) if word == "DELETE"]
+        # sqlite3 lists a statement again for each of its triggers. An ack alone has no BEGIN.
+        assert acks
+        assert all(course[at - 1] in ("BEGIN", "DELETE") for at in acks)
+
+
 def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
     Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
     log = logging.FileHandler(tmp_path / "log")  # which the processes inherit
@@ -385,6 +434,36 @@ def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
     ending.join()
     assert Task.xq.stats().counts["D"] == 2
     assert Task.xq.stats().counts["R"] == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_shared, tmp_path, number):
+    Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        note(begun, found.id)
+        eventually(go_on.exists)
+
+    def run() -> None:
+        os.setsid()
+        logging.getLogger("xq").addHandler(logging.FileHandler(tmp_path / "log"))
+        logging.getLogger("xq").setLevel(logging.INFO)
+        Task.xq.run()
+
+    Task.xq.put_many(tasks(2))
+    make_shared.db.close()
+    program = multiprocessing.get_context("fork").Process(target=run)
+    program.start()
+    assert program.pid is not None
+    eventually(lambda: begun.exists() and len(begun.read_text().splitlines()) == 2)
+    os.killpg(program.pid, number)
+    eventually(lambda: (tmp_path / "log").read_text().count("finish their tasks") == 2)
+    go_on.touch()
+    program.join(PATIENCE)
+    assert program.exitcode == 0
+    assert "released" not in (tmp_path / "log").read_text()
+    assert Task.xq.stats().counts["D"] == 2
 
 
 # asyncio
@@ -428,8 +507,11 @@ def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_shared
 
     Task.xq.put_many(tasks(3))
     Task.xq.run(until_empty=True)
-    errors = [Task.xq.peek(key).error.splitlines()[0] for key in (1, 2)]
-    assert errors == ["Failed: no price", "TimeoutError: the function runs for longer than 0.2 s"]
+    failed, late = [Task.xq.peek(key).error.splitlines() for key in (1, 2)]
+    assert failed[0] == "Failed: no price"
+    whats = [line for line in late if "TimeoutError" in line]
+    assert whats == ["TimeoutError: the function runs for longer than 0.2 s"]
+    assert any("await asyncio.Event().wait()" in line for line in late)  # where the function stood
     assert transitions(Task)["T-X"] == 1
     assert seen == [3]
 
@@ -446,6 +528,19 @@ def test_coroutines_whose_tasks_wait_without_delays_keep_no_other_from_its_ack(m
     Task.xq.put_many(tasks(10))
     Task.xq.run(until_empty=True)
     assert transitions(Task) == {"X-R": 10, "R-T": 18, "T-R": 8, "T-X": 10}
+
+
+def test_a_heartbeat_may_find_a_task_lost_after_the_end_of_its_event_loop(make_shared):
+    Task, leases = make_shared(), []
+
+    @Task.xq.worker
+    async def work(found: Any) -> None:
+        leases.append(xq.current())
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    leases[0].lose()  # as a heartbeat that was under way at the ack
+    assert leases[0].lost.is_set()
 
 
 def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_shared):
@@ -491,6 +586,49 @@ def test_a_handler_that_raises_loses_no_ack_of_a_task_taken_with_it(make_shared)
     assert is_exact(Task)
 
 
+def test_a_task_that_is_lost_before_its_ack_takes_no_other_ack_with_it(make_shared):
+    Task, seen = make_shared({"keep": True}), list[int]()
+
+    @Task.xq.worker(prefetch=3)
+    def work(found: Any) -> None:
+        seen.append(found.id)
+        if found.id == 3:
+            Task.xq.kill(3)
+
+    Task.xq.put_many(tasks(7))
+    Task.xq.run(until_empty=True)
+    assert seen == list(range(1, 8))
+    assert transitions(Task) == {"X-R": 7, "R-T": 7, "T-D": 6, "T-X": 1}
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+def test_on_postgresql_the_ack_of_a_task_and_the_take_of_the_next_are_one_transaction(make_shared, prefetch):
+    Task = make_shared({"history": True})
+    Task.xq.worker(lambda found: None, prefetch=prefetch)
+    Task.xq.put_many(tasks(4))
+    Task.xq.run(until_empty=True)
+    sql = f'SELECT key, source, xid FROM "{Task._meta.table_name}_xq_history"'
+    numbers = {(int(key), source): xid for key, source, xid in Task._meta.database.execute_sql(sql)}
+    assert numbers[2, "T"] == numbers[3, "R"] != numbers[2, "R"]
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+def test_a_column_that_is_altered_between_two_pipelines_fails_no_attempt(make_shared, prefetch):
+    Task = make_shared({"keep": True})
+
+    @Task.xq.worker(prefetch=prefetch)
+    def work(found: Any) -> None:
+        if found.id % 2 == 0:
+            kind = f"varchar({500 + found.id})"
+            Task._meta.database.execute_sql(f'ALTER TABLE "{Task._meta.table_name}" ALTER COLUMN name TYPE {kind}')
+
+    Task.xq.put_many(tasks(8))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 8, "R-T": 8, "T-D": 8}
+
+
 def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on(make_shared):
     Task = make_shared({"keep": True})
 
@@ -527,7 +665,7 @@ def test_what_is_prefetched_comes_back_from_a_killed_worker(make_shared, tmp_pat
 def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_shared):
     Task, seen, go_on = with_errors(make_shared), list[int](), threading.Event()
 
-    @Task.xq.worker(prefetch=3, timeout=0.2, max_attempts=1)
+    @Task.xq.worker(prefetch=3, timeout=0.2, backoff=[3600])
     def work(found: Any) -> None:
         seen.append(found.id)
         if found.id == 1:
@@ -537,7 +675,77 @@ def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the
     Task.xq.run(until_empty=True)
     go_on.set()
     assert sorted(seen) == [1, 2, 3]
-    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-B": 1}
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-W": 1}
+
+
+def test_a_task_that_kills_its_process_takes_no_attempt_from_the_last_of_those_prefetched_with_it(
+    make_shared, tmp_path
+):
+    Task, called = with_errors(make_shared), tmp_path / "called"
+    Task.xq.put_many(tasks(5))
+
+    @Task.xq.worker(kind="process", prefetch=5, max_attempts=2)
+    def work(found: Any) -> None:
+        note(called, found.id)
+        if found.id == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    eventually(lambda: Task.xq.run(until_empty=True) or not Task.xq.count("R") + Task.xq.count("T"))
+    assert sorted(called.read_text().split()) == ["1", "1", "2", "3", "4", "5"]
+    assert (Task.xq.count("B"), state(Task, 1)) == (1, "B")
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_shared, signals):
+    Task = with_errors(make_shared, {**RETRIES, "keep": True})
+    Task.xq.put_many(tasks(4))
+
+    def child() -> Any:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+        handled, released = threading.Event(), threading.Event()
+        # Of signals that are there at once, the one of the higher number is handled after the other.
+        signal.signal(signal.SIGWINCH, lambda *_: handled.set())
+
+        @Task.xq.worker(prefetch=4, max_attempts=3)
+        def work(found: Any) -> None:
+            for _ in range(signals):
+                handled.clear()
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGWINCH)
+                assert handled.wait(PATIENCE) or released.is_set()
+            if signals == 2:
+                assert released.wait(PATIENCE)
+
+        try:
+            Task.xq.run()
+        except SystemExit:
+            released.set()
+        yield Task.xq.stats().counts, sorted(found.attempts for found in Task.select())
+
+    with another_process(make_shared.db, child) as other:
+        counts, attempts = next(other)
+    assert attempts == [0, 0, 0, 1]
+    assert counts["T"] == 0
+    assert counts["R"] == (3 if signals == 1 else 4)
+
+
+def test_a_task_dug_after_its_last_attempt_is_called_though_a_worker_gave_it_back_meanwhile(make_shared):
+    Task, called = with_errors(make_shared), list[int]()
+    fails = True
+
+    @Task.xq.worker(prefetch=4, max_attempts=2, backoff=[0])
+    def work(found: Any) -> None:
+        called.append(found.id)
+        if fails:
+            raise Failed
+
+    Task.xq.put_many(tasks(3))
+    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("B") == 3)
+    Task.xq.dig(n=3)
+    fails = False
+    called.clear()
+    Task.xq.run(until_empty=True)
+    assert (sorted(called), Task.xq.count("B"), Task.select().count()) == ([1, 2, 3], 0, 0)
 
 
 def test_a_handler_of_batches_gets_lists_and_names_the_tasks_that_failed(make_shared):
@@ -585,3 +793,206 @@ def test_a_task_of_a_batch_that_others_own_by_now_keeps_no_other_from_its_ack(ma
     Task.xq.put_many(tasks(3))
     Task.xq.run(until_empty=True)
     assert transitions(Task) == {"X-R": 3, "R-T": 4, "T-R": 1, "T-D": 3}
+
+
+# functions that are not what they look like
+
+
+class Callable:
+    async def __call__(self, found: Any) -> None:
+        done.append(found.id)
+
+
+done: list[int] = []
+
+
+async def hidden(found: Any) -> None:
+    done.append(found.id)
+
+
+def generator(found: Any) -> Iterator[None]:
+    done.append(found.id)
+    yield
+
+
+@pytest.mark.parametrize("function", [lambda found: hidden(found), generator])
+def test_a_function_whose_result_has_not_run_has_failed(make_shared, function):
+    Task = with_errors(make_shared)
+    Task.xq.worker(function, max_attempts=1)
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-B": 1}
+    assert "which has not run: decorate the async def itself" in Task.xq.peek(1).error
+    assert done == []
+
+
+def test_an_object_with_an_async_call_is_a_coroutine(make_shared):
+    Task = make_shared()
+    done.clear()
+    assert Task.xq.worker(Callable()).options.kind == "asyncio"
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert done == [1]
+    done.clear()
+
+
+def test_what_stands_around_a_worker_is_a_function_that_can_be_called(make):
+    work = make().xq.worker(print)
+    for register in (work.around, work.on_failure, work.on_buried):
+        for wrong in (5, None, hidden):
+            with pytest.raises(xq.ConfigurationError, match="takes a"):
+                register(wrong)
+
+
+def test_a_timeout_within_a_coroutine_is_its_own(make_shared):
+    Task = with_errors(make_shared)
+
+    @Task.xq.worker(max_attempts=1)
+    async def work(found: Any) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(PATIENCE)
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    error = Task.xq.peek(1).error
+    assert error.startswith("TimeoutError")
+    assert "runs for longer" not in error
+    assert "asyncio.timeout(0.01)" in error
+
+
+# programs that end
+
+
+@pytest.mark.parametrize("prefetch", [1, 5])
+def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefetch):
+    Task, seen = make_shared(), list[int]()
+
+    @Task.xq.worker(prefetch=prefetch)
+    def work(found: Any) -> None:
+        seen.append(found.id)
+        if found.id == 3:
+            raise SystemExit
+
+    Task.xq.put_many(tasks(6))
+    with pytest.raises(SystemExit):
+        Task.xq.run(until_empty=True)
+    assert seen == [1, 2, 3]
+    assert Task.xq.stats().counts == {"R": 4, "T": 0}
+    assert is_exact(Task)
+
+
+def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_shared):
+    Task, running = with_errors(make_shared), list[int]()
+
+    @Task.xq.worker(workers=4, max_attempts=1)
+    async def work(found: Any) -> None:
+        running.append(found.id)
+        while len(running) < 4:
+            await asyncio.sleep(0.01)
+        if found.id == 4:
+            raise SystemExit
+        await asyncio.sleep(PATIENCE)
+
+    Task.xq.put_many(tasks(4))
+    with pytest.raises(SystemExit):
+        Task.xq.run(until_empty=True)
+    assert "T-B" not in transitions(Task)
+    assert transitions(Task)["T-R"] >= 3  # the end of the session may release the one that raised
+
+
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_shared, tmp_path, kind):
+    Task, begun = make_shared({"keep": True}), tmp_path / "begun"
+
+    async def awork(found: Any) -> None:
+        begun.touch()
+        await asyncio.sleep(PATIENCE)
+
+    def run() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+        Task.xq.run()
+
+    Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
+    put = Task.put(task())
+    make_shared.db.close()
+    program = multiprocessing.get_context("fork").Process(target=run)
+    program.start()
+    eventually(begun.exists)
+
+    def has_ended() -> bool:  # a signal that arrives while another is handled cannot be distinguished from it
+        os.kill(program.pid or 0, signal.SIGTERM)
+        program.join(0.1)
+        return program.exitcode is not None
+
+    eventually(has_ended)
+    assert program.exitcode == 128 + signal.SIGTERM
+    assert state(Task, put) == "R"
+
+
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.03])
+def test_a_signal_while_the_processes_start_ends_the_program(make_shared, after):
+    Task = make_shared()
+    Task.xq.worker(lambda found: None, workers=8, kind="process")
+
+    def child() -> None:
+        pid = os.getpid()
+        if os.fork() == 0:
+            time.sleep(after)  # no wait for something: a signal at any moment of the start
+            os.kill(pid, signal.SIGTERM)
+            os._exit(0)
+        Task.xq.run()
+
+    signal_first = multiprocessing.get_context("fork").Process(target=child)
+    signal_first.start()
+    signal_first.join(PATIENCE)
+    assert signal_first.exitcode in (0, -signal.SIGTERM)  # the latter before xq has taken the signals over
+
+
+@pytest.mark.parametrize("tubes", [5, []])
+def test_tubes_to_run_are_a_list_of_names(make, tubes):
+    Task = make(roles=("tube",))
+    Task.xq.worker(print)
+    with pytest.raises(xq.Error, match="tubes is"):
+        Task.xq.run(tubes=tubes, until_empty=True)
+
+
+def test_a_batch_may_be_sorted_before_a_task_of_it_fails(make_shared):
+    Task = with_errors(make_shared)
+
+    @Task.xq.worker(batch=4, max_attempts=1)
+    def work(batch: Any) -> None:
+        first = batch[0]
+        batch.reverse()
+        batch.pop()
+        batch.fail(first, Failed("the first"))
+
+    Task.xq.put_many(tasks(4))
+    Task.xq.run(until_empty=True)
+    assert [each.id for each in Task.xq.by_state("B")] == [1]
+    assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-X": 3, "T-B": 1}
+
+
+def test_what_is_told_of_a_burial_has_happened(make_shared):
+    Task, told = with_errors(make_shared, RETRIES | {"keep": True}), list[int]()
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        Task.xq.ack(found)
+        raise Failed("after the ack")
+
+    work.on_buried(lambda found, error: told.append(found.id))
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert told == []
+    assert state(Task, 1) == "D"
+
+
+def test_a_timeout_that_is_much_shorter_than_the_ttr_is_kept(make_shared):
+    Task = make_shared({"buried": True, "ttr": 3600}, roles=("runat", "attempts", "error"), attributes=ERROR)
+    go_on = threading.Event()
+    Task.xq.worker(lambda found: go_on.wait(PATIENCE), timeout=0.2, max_attempts=1)
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    go_on.set()
+    assert "runs for longer than 0.2 s" in Task.xq.peek(1).error
+    assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-B": 1}

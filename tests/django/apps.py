@@ -39,6 +39,11 @@ class Migration(migrations.Migration):
 """
 
 
+def drop_bytecode(folder: Path) -> None:
+    """Have Python compile the files of a folder: one that is written anew within the second would pass for the same."""
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+
+
 class App:
     """An app whose label is `label`. Before it `others` are installed: only xq."""
 
@@ -54,6 +59,7 @@ class App:
     def models(self, text: str) -> None:
         """From here on the app has these models."""
         (self.folder / "models.py").write_text(HEAD + dedent(text))
+        drop_bytecode(self.folder)
         self._forget()
         apps.set_installed_apps([*self.others, self.label])
 
@@ -84,8 +90,7 @@ class App:
         """Remove a migration that is not applied."""
         (self.migrations / f"{name}.py").unlink()
         sys.modules.pop(f"{self.label}.migrations.{name}", None)
-        # A file that is written anew within the second would pass for the same.
-        shutil.rmtree(self.migrations / "__pycache__", ignore_errors=True)
+        drop_bytecode(self.migrations)
 
     def run(self, command: str, *args: str, **options: Any) -> str:
         """What a command prints."""

@@ -49,7 +49,8 @@ class Site:
         about = ContentType.objects.get_for_model(self.model)
         for verb in may:
             codename = f"{verb}_{self.model._meta.model_name}"
-            user.user_permissions.add(Permission.objects.create(codename=codename, name=verb, content_type=about))
+            known, _ = Permission.objects.get_or_create(codename=codename, content_type=about, defaults={"name": verb})
+            user.user_permissions.add(known)
         return user
 
     def client(self, *may: str) -> Client:

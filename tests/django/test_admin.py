@@ -52,8 +52,8 @@ def test_a_list_can_be_filtered_and_sorted_by_state(manage):
     Task, site = manage(statuses={"R": "new", "T": "packing", "W": "later", "B": "failed", "D": "mailed"})
     one_of_each(Task)
     client = site.client("view")
-    assert words(client.get(f"{site.list}?xq_state=B").content.decode()) == ["buried"]
-    assert words(client.get(f"{site.list}?o=1").content.decode()) == ["buried", "waiting", "done", "ready", "taken"]
+    assert words(client.get(f"{site.list}?xq_state=B").content.decode()) == ["failed"]
+    assert words(client.get(f"{site.list}?o=1").content.decode()) == ["failed", "later", "mailed", "new", "packing"]
     assert client.get(f"{site.list}?xq_state=Q").headers["Location"] == f"{site.list}?e=1"
 
 
@@ -132,7 +132,7 @@ def test_a_queue_on_another_database_is_shown_and_moved_and_written_there(make, 
     ("may", "offered"),
     [
         (["view"], []),
-        (["change"], ["dig", "release", "restart"]),
+        (["change"], ["dig", "release", "restart", "put"]),
         (["view", "delete"], ["delete_selected", "kill"]),
     ],
     ids=["view", "change", "delete"],
@@ -148,7 +148,7 @@ def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_d
 
 
 def test_an_application_says_itself_who_may_do_what(manage):
-    Task, site = manage(admin={"has_dig_permission": lambda self, request: request.user.username == "digger"})
+    Task, site = manage(admin={"has_dig_permission": lambda self, request, obj=None: request.user.username == "digger"})
     buried = one_of_each(Task)["B"]
     site.act(site.client("change"), "dig", [buried])
     assert state_of(buried) == "B"
@@ -157,7 +157,7 @@ def test_an_application_says_itself_who_may_do_what(manage):
 def test_a_queue_offers_only_what_it_can_do(manage):
     Task, site = manage({}, roles=())
     Task.put({})
-    assert actions_of(site.client().get(site.list)) == ["delete_selected", "release", "kill"]
+    assert actions_of(site.client().get(site.list)) == ["delete_selected", "release", "put", "kill"]
 
 
 def test_an_admin_without_actions_stays_without(manage):
@@ -328,6 +328,28 @@ def test_a_form_saved_while_a_worker_takes_the_task_leaves_it_taken(manage):
     assert client.post(f"{site.list}{task.pk}/change/", form).status_code == 302
     now = Task.xq.peek(task.pk)
     assert (now.name, now.status) == ("new", "T")
+
+
+def test_the_status_of_a_row_that_is_no_task_is_edited_as_ever_and_makes_it_one(manage):
+    Task, site = manage(statuses={"R": "paid", "T": "packing", "W": "later", "B": "failed", "D": "mailed"})
+    order = Task.objects.create(name="an order", status="open")
+    client = site.client("view", "change")
+    page = f"{site.list}{order.pk}/change/"
+    form = {"name": "an order", "size": "3"}
+    assert client.post(page, form | {"status": "cancelled"}).status_code == 302
+    assert Task.objects.get().status == "cancelled"
+    assert Task.take() is None
+    assert client.post(page, form | {"status": "paid"}).status_code == 302
+    assert Task.take().pk == order.pk
+    assert client.post(page, form | {"status": "cancelled"}).status_code == 302
+    assert Task.objects.get().status == "packing"
+
+
+def test_an_admin_that_shows_the_status_read_only_shows_it_so_in_all_rows(manage):
+    Task, site = manage(admin={"readonly_fields": ["status"]})
+    draft = Task.objects.create(name="a draft", status="draft")
+    page = site.client("view", "change").get(f"{site.list}{draft.pk}/change/").content.decode()
+    assert 'name="status"' not in page
 
 
 def test_a_row_added_in_the_admin_is_a_task(manage):

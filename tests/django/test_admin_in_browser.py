@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.django.sites import one_of_each
+from tests.django.sites import EVERYTHING, one_of_each
 
 on_one_database = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # what the page decides
 
@@ -147,3 +148,48 @@ def contrast(one: str, other: str) -> float:
 
     darker, lighter = sorted([brightness(one), brightness(other)])
     return (lighter + 0.05) / (darker + 0.05)
+
+
+@on_one_database
+def test_an_operator_reads_why_a_task_failed_and_digs_it_from_its_page(browser, served, manage, tmp_path):
+    features = EVERYTHING | {"history": True}
+    Task, site = manage(features, roles=("runat", "owner", "attempts", "error"), admin={"fields": ["name", "size"]})
+    site.user()
+    Task.put({"name": "a lamp"})
+    for error in ("ConnectionError: refused", "TimeoutError: smtp.example.org\nTraceback"):
+        Task.xq.clock.tick(90)
+        taken = Task.take()
+        Task.xq.clock.tick(21)
+        buried = Task.xq.bury_many([taken], error=[error])[0]
+        if "refused" in error:
+            buried.dig()
+    Task.put({"name": "a chair"})
+    Task.xq.clock.tick(7265)
+    admin = Pages(browser, served, site)
+    admin.log_in("root")
+    assert browser.texts("td.field-xq_error") == ["-", "TimeoutError: smtp.example.org"]
+    browser.open(f"{admin.address}{buried.pk}/change/")
+    for theme in ("light", "dark"):
+        browser.driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+        shot(browser, tmp_path, f"task-{theme}")
+    assert browser.texts(".xq-now") == ["buried"]
+    assert browser.texts(".xq-history tbody .xq-state") == [*["ready", "taken", "buried"] * 2]
+    browser.follow(browser.one(".xq-buttons .xq-dig"))
+    assert admin.told() == "The task “a lamp” was dug out."
+    assert browser.texts(".xq-now") == ["ready"]
+
+    browser.follow(browser.one(".xq-buttons .xq-kill"))
+    assert "Kill a lamp?" in browser.text()
+    browser.follow(browser.one("input[type=submit]"))
+    assert admin.told() == "The task “a lamp” was killed."
+    assert list(admin.states()) == ["a chair"]
+
+    browser.open(f"{served}/admin/")
+    browser.follow(next(link for link in browser.all("a") if link.text == "Overview of all queues"))
+    shot(browser, tmp_path, "overview")
+    assert browser.texts(".xq-queues td.xq-number")[:5] == ["1", "0", "0", "0", "0"]
+
+
+def shot(browser: Any, folder: Path, name: str) -> None:
+    """Take a picture of the page, for whoever looks after a failed test."""
+    assert browser.driver.save_screenshot(str(folder / f"{name}.png"))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,6 +30,7 @@ from tests.django.conftest import one_more
 from tests.steps import STUCK, eventually
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
+from xq.adapters.django.management.commands import xq_worker
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq, setting
 from xq.core.errors import ConfigurationError
@@ -109,7 +113,7 @@ WRONG = [
     (["xq_dig", "Order"], r"there is no model 'Order': one is named as shop\.Order is"),
     (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*--call"),
     (["xq_worker", "office.Order", "--call", "office.nowhere"], r"--call office\.nowhere: No module"),
-    (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 on, not 0"),
+    (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 to 1,0"),
     (["xq_worker", "office.Order", "--queue", "mail"], "--queue is for the queues of django.tasks"),
     (["xq_worker", "--call", "office.jobs.bill"], "--call needs a queue"),
     (["xq_dig", "office.Order", "--key", "first"], r"first is no key of office\.Order: .*integer"),
@@ -308,6 +312,39 @@ def test_a_look_at_a_database_without_autocommit_is_no_transaction_left_open(off
     assert office.Order.objects.get().status == "D"
 
 
+def metrics_while_working(model: Any, caplog: Any) -> str:
+    """What /metrics says while a worker of the model runs."""
+    read: list[str] = []
+
+    def work(order: Any) -> None:
+        (address,) = re.findall(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", caplog.text)
+        read.append(urllib.request.urlopen(address, timeout=STUCK).read().decode())
+
+    model.xq.worker(work)
+    model.put({})
+    with caplog.at_level("INFO", "xq"):
+        manage("xq_worker", model._meta.label, "--until-empty", "--metrics-port", "0")
+    return read[0]
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_a_worker_serves_its_metrics_on_a_port(office, caplog):
+    assert 'xq_tasks{queue="Order",state="T",tube=""} 1.0' in metrics_while_working(office.Order, caplog)
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_the_metrics_of_two_apps_with_a_model_of_one_name_name_the_app(office, caplog, make, monkeypatch):
+    monkeypatch.setattr(xq_worker, "queues", lambda: [*queues(), make(model=make.database.model("Order")).xq])
+    assert 'queue="office.Order"' in metrics_while_working(office.Order, caplog)
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_a_port_for_metrics_that_is_in_use_is_one_line(office, caplog):
+    office.Order.xq.worker(lambda order: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandError, match="in use"):
+        manage("xq_worker", "office.Order", "--until-empty", "--metrics-port", taken.getsockname()[1])
+
+
 def enter(block: Any, kept: list[Any]) -> None:
     block.__enter__()
     kept.append(block)
@@ -356,18 +393,21 @@ class Project:
         """Whether the worker has said this."""
         return words in self.log.read_text()
 
-    @contextmanager
-    def worker(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """manage.py xq_worker, in a process group of its own, of which none is left."""
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "DJANGO_SETTINGS_MODULE": "project_settings",
         }
+
+    @contextmanager
+    def worker(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """manage.py xq_worker, in a process group of its own, of which none is left."""
         command = [sys.executable, "-m", "django", "xq_worker", "office.Order", "--call", "project_jobs.work", *words]
         with self.log.open("wb") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
         try:
             yield process
         finally:
@@ -430,3 +470,72 @@ def test_a_worker_ends_when_the_code_has_changed_and_cannot_be_imported(office, 
         eventually(lambda: worker.poll() is not None or project.write("nonsense ("))
         assert worker.returncode == 1
     assert project.said("SyntaxError")
+
+
+PROCESS_JOBS = """
+import os, pathlib, time
+
+from tests.django.office.models import Order
+
+@Order.xq.worker(workers=2, kind="process")
+def work(order):
+    folder = pathlib.Path(__file__).parent
+    if order.note == "long" and order.attempts == 1:
+        (folder / "pid").write_text(str(os.getpid()))
+        (folder / "pid").rename(folder / "begun")
+        while True:
+            time.sleep(0.01)
+    type(order).objects.filter(pk=order.pk).update(note=str(os.getpid()))
+"""
+
+
+def test_a_worker_of_processes_does_all_tasks_and_replaces_a_process_that_is_killed(office, project):
+    project.write(PROCESS_JOBS)
+    long, *others = office.Order.xq.put_many([{"note": "long"}, *[{}] * 20])
+    with project.worker() as worker:
+        eventually(project.begun.exists)
+        killed = int(project.begun.read_text())
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: office.Order.xq.count("D") == 21)
+        eventually(lambda: project.said(f"worker process {killed} has ended with code -9, and is replaced"))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(STUCK) == 0, project.log.read_text()
+    found = {order.pk: order for order in office.Order.objects.all()}
+    assert found[long.pk].attempts == 2
+    assert {found[other.pk].attempts for other in others} == {1}
+    assert int(found[long.pk].note) != killed
+    assert worker.pid not in {int(order.note) for order in found.values()}  # the processes work, not their parent
+    assert office.Order.stats().transition["T-D"] == 21
+
+
+def test_a_label_is_a_target_of_the_command_line(office, project):
+    def xq(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "xq", *words]
+        return subprocess.run(command, env=project.environment, capture_output=True, text=True, timeout=STUCK)
+
+    office.Order.xq.put_many([{}, {}])
+    said = xq("stats", "office.Order", "--json")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert json.loads(said.stdout)["counts"]["R"] == 2
+    assert xq("worker", "office.Order", "--until-empty").returncode == 0
+    assert office.Order.xq.count("R") == 0
+    assert "office.Nothing" in xq("stats", "office.Nothing").stderr
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_the_command_line_finds_models_and_workers_of_the_project_in_its_folder(office, project):
+    office.Order.put({})
+    (project.folder / "handlers.py").write_text(
+        "from tests.django.office.models import Order\n\n\n@Order.xq.worker\ndef ship(order):\n    pass\n"
+    )
+
+    def xq_says(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from xq.cli import main; main()", *words]
+        told = {**project.environment, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **environment}
+        return subprocess.run(command, cwd=project.folder, env=told, capture_output=True, text=True, timeout=STUCK)
+
+    for target in ("office.Order", "handlers:ship"):
+        told = xq_says("stats", target, "--json")
+        assert json.loads(told.stdout or "null")["counts"]["R"] == 1, told.stderr
+    told = xq_says("stats", "office.Order", DJANGO_SETTINGS_MODULE="nowhere")
+    assert (told.returncode, "Traceback" in told.stderr, "manage.py" in told.stderr) == (1, False, True), told.stderr

@@ -156,7 +156,7 @@ def test_an_order_is_mailed_once_and_invoiced_though_its_worker_is_killed_in_the
 
     browser.open(f"{ada.address}admin/xq_tasks/task/?q=invoice")
     assert browser.texts("th.field-task_path") == ["shop.work.invoice"] * 3
-    assert browser.texts("td.field-xq_state") == ["zombie"] * 3  # done, and kept for those who ask for the result
+    assert browser.texts("td.field-xq_state") == ["SUCCESSFUL"] * 3
     browser.follow(browser.one("th.field-task_path a"))
     assert browser.one(".field-args .readonly").text == "3"
     assert browser.all("#content textarea, #content input:not([type=submit]):not([type=hidden])") == []

@@ -63,6 +63,39 @@ def rolled_back(using: str = "default") -> Iterator[None]:
         transaction.set_rollback(True, using=using)
 
 
+# the search
+
+
+def test_a_search_goes_page_by_page_by_uuids_and_date_times(make):
+    with override_settings(USE_TZ=True):
+        attributes = {
+            "id": models.UUIDField(primary_key=True, default=uuid.uuid4),
+            "runat": models.DateTimeField(null=True),
+        }
+        Task = make({**FEATURES, "history": True}, roles=("runat", "priority"), attributes=attributes)
+        for i in range(9):
+            Task.put({"name": f"Task {i}"}, **({"delay": 5 + i // 2} if i % 3 else {}))
+        Task.xq.bury(Task.take())
+        Task.take()
+        for filter in ("", "state:waiting", "name:tASK -state:R", "age<1m"):
+            forward, back = list[uuid.UUID](), list[uuid.UUID]()
+            cursor = end = None
+            while not forward or cursor:
+                found = Task.xq.find(filter, n=2, after=cursor)
+                forward += [each.pk for each in found.tasks]
+                cursor = found.next
+            while not back or end:
+                found = Task.xq.find(filter, n=2, after=end, back=True)
+                back = [*(each.pk for each in found.tasks), *back]
+                end = found.previous
+            assert forward == back
+            wanted = {"": 9, "state:waiting": 6, "name:tASK -state:R": 8, "age<1m": 9}[filter]
+            assert len({*forward}) == len(forward) == wanted
+        (buried,) = Task.xq.find("state:buried").tasks
+        assert [each.pk for each in Task.xq.find(f"key:{buried.pk}").tasks] == [buried.pk]
+        assert [step.target for step in Task.xq.timeline(buried.pk)] == ["R", "T", "B"]
+
+
 # pauses and schedules
 
 

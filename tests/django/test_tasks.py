@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from datetime import timezone as zones
 from typing import Any
 
 import pytest
+from django.contrib.admin import AdminSite
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connections, transaction
@@ -422,6 +425,19 @@ def test_an_error_is_kept_with_its_class_and_its_traceback(tasks):
     assert result.finished_at >= result.started_at
 
 
+def test_the_admin_has_the_words_of_django_tasks_and_the_classes_of_errors(tasks):
+    from xq.adapters.django.tasks.admin import TaskAdmin
+
+    shown = TaskAdmin(Task, AdminSite())
+    failed, done = jobs.fail.enqueue("order 7"), jobs.add.enqueue(1, 2)
+    assert ">READY<" in shown.xq_state(row(done))
+    work()
+    assert ">SUCCESSFUL<" in shown.xq_state(row(done))
+    assert ">FAILED<" in shown.xq_state(row(failed))
+    assert shown.xq_error(row(failed)) == "builtins.LookupError"
+    assert shown.xq_error(row(done)) == ""
+
+
 def test_a_task_that_leaves_python_has_failed_and_its_worker_goes_on(tasks):
     left, after = jobs.leave.enqueue(3), jobs.add.enqueue(1)
     work()
@@ -726,11 +742,25 @@ def test_the_command_leaves_queues_out_ends_after_so_many_tasks_and_has_an_id(ta
         last.refresh()
         assert last.worker_ids == ["b"]
         assert len(jobs.seen) == 4
-        every = [f"--exclude-queue={name}" for name in ("default", "mail", "slow")]
+        every = ["--exclude-queue=default", "--exclude-queues=mail,slow"]
         with pytest.raises(CommandError, match="no queue is left"):
             call_command("xq_worker", *every, verbosity=0)
     with pytest.raises(CommandError, match="name all queues in QUEUES"):
         call_command("xq_worker", "--exclude-queue", "slow", verbosity=0)
+
+
+def test_the_command_has_a_line_when_a_task_begins_and_when_it_ends(tasks, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own, beside which the command shows nothing
+    done, failed = jobs.add.enqueue(1), jobs.fail.enqueue()
+    out = io.StringIO()
+    call_command("xq_worker", "--until-empty", verbosity=1, stdout=out)
+    for result, end in ((done, "SUCCESSFUL"), (failed, "FAILED")):
+        for status in ("RUNNING", end):
+            assert f"Task id={result.id} path={result.task.module_path} state={status}" in out.getvalue()
+    jobs.add.enqueue(1)
+    quiet = io.StringIO()
+    call_command("xq_worker", "--until-empty", verbosity=0, stdout=quiet)
+    assert quiet.getvalue() == ""
 
 
 def test_results_are_deleted_by_their_age_and_number(tasks, capsys):

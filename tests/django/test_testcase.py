@@ -20,7 +20,10 @@ import pymysql
 pymysql.install_as_MySQLdb()
 SECRET_KEY = "of tests"
 DATABASES = {"default": DATABASE}
-INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "xq.adapters.django", "shop"]
+INSTALLED_APPS = [
+    "django.contrib.auth", "django.contrib.contenttypes", "xq.adapters.django", "xq.adapters.django.tasks", "shop",
+]
+TASKS = {"default": {"BACKEND": "xq.adapters.django.tasks.XQBackend"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 """
@@ -55,10 +58,21 @@ class Migration(migrations.Migration):
 
 CASES = """
 import threading
+from contextlib import suppress
 
-from django.db import connection, transaction
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase
+from django_tasks import task
 from shop.models import Order
+from xq.adapters.django.tasks.models import Task
+from xq.testing import run_pending
+
+@task
+def order(name):
+    with transaction.atomic():
+        Order.put({"name": name})
 
 def round():
     assert Order.stats().counts["D"] == Order.stats().transition.get("X-R", 0) == 0
@@ -82,6 +96,28 @@ class InATransaction(TestCase):
         round()
 
     test_another = test_one
+
+    def test_tasks_of_django_run_in_its_transaction(self):
+        result = order.enqueue("by a task")
+        assert run_pending(Task, raises=True) == 1
+        result.refresh()
+        assert result.is_finished and result.attempts == 1, result.errors
+        assert Order.objects.filter(name="by a task").exists()
+        assert Order.objects.filter(name="data").exists()
+
+    def test_a_function_that_breaks_the_transaction_ends_run_pending(self):
+        def breaks(order):
+            with suppress(IntegrityError):
+                Order.objects.create(pk=order.pk)
+
+        Order.xq.worker(breaks)
+        Order.put({"name": "a"})
+        with self.assertRaises(TransactionManagementError):
+            run_pending(Order)
+
+    def test_a_worker_with_threads_is_refused_and_told_what_works_here(self):
+        with self.assertRaisesRegex(CommandError, "xq.testing.run_pending .* TransactionTestCase"):
+            call_command("xq_worker", until_empty=True)
 
 class WithCommits(TransactionTestCase):
     def test_one(self):
@@ -186,7 +222,7 @@ def project(django_db, tmp_path):
 
 
 def test_queues_work_in_the_test_cases_of_django(project):
-    assert "Ran 6 tests" in project("-W", "error", "manage.py", "test", "--pattern", "cases.py")
+    assert "Ran 9 tests" in project("-W", "error", "manage.py", "test", "--pattern", "cases.py")
 
 
 # Each run costs seconds: these are what may differ, each on the database where it is most likely to.

@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
@@ -17,8 +17,21 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
 
+-- install: the table xq_rate
+CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_operation
+CREATE TABLE IF NOT EXISTS xq_operation (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, event TEXT NOT NULL, filter TEXT NOT NULL, options TEXT NOT NULL, actor TEXT, reason TEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached TEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state TEXT NOT NULL);
+
+-- install: the table xq_slot
+CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
+
 -- install: the table visit_xq_count
 CREATE TABLE IF NOT EXISTS "visit_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table visit_xq_count
+DELETE FROM "visit_xq_count"
+    WHERE tube = '' AND source = '' AND target = '';
 
 -- install: the table visit_xq_wait
 CREATE TABLE IF NOT EXISTS "visit_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
@@ -51,10 +64,9 @@ DROP TRIGGER IF EXISTS "main"."visit_xq_insert";
 
 -- install: the trigger visit_xq_insert
 CREATE TRIGGER "visit_xq_insert" AFTER INSERT
-    ON "visit" BEGIN
+    ON "visit" WHEN (NEW."status" = 'R' OR NEW."status" = 'T') BEGIN
     INSERT INTO "visit_xq_count"
-        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T')
+        VALUES ('', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "visit_xq_utube_2" (utube, taken)
@@ -74,8 +86,25 @@ END;
 DROP TRIGGER IF EXISTS "main"."visit_xq_update";
 
 -- install: the trigger visit_xq_update
-CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "id", "host", "priority"
-    ON "visit" BEGIN
+CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status"
+    ON "visit" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T') OR (NEW."status" = 'R' OR NEW."status" = 'T')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
+    INSERT INTO "visit_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1
+        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    UPDATE "visit_xq_wait"
+        SET event = printf('write'),
+            target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T') AND ((NEW."status" = 'R' OR NEW."status" = 'T')) IS NOT TRUE;
+END;
+
+-- install: the trigger visit_xq_update_task
+DROP TRIGGER IF EXISTS "main"."visit_xq_update_task";
+
+-- install: the trigger visit_xq_update_task
+CREATE TRIGGER "visit_xq_update_task" AFTER UPDATE OF "id"
+    ON "visit" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T') OR (NEW."status" = 'R' OR NEW."status" = 'T')) BEGIN
     INSERT INTO "visit_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1
         WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END
@@ -85,6 +114,14 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "id", "host", "priori
         SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T') AND (((NEW."status" = 'R' OR NEW."status" = 'T')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+END;
+
+-- install: the trigger visit_xq_update_utube
+DROP TRIGGER IF EXISTS "main"."visit_xq_update_utube";
+
+-- install: the trigger visit_xq_update_utube
+CREATE TRIGGER "visit_xq_update_utube" AFTER UPDATE OF "host", "status", "priority", "id"
+    ON "visit" BEGIN
     UPDATE "visit_xq_utube_2"
         SET taken = "visit_xq_utube_2".taken + (CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY THEN 0 ELSE (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END),
             (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' AND "visit_xq_utube_2".taken + (CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY THEN 0 ELSE (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END) < 2 ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
@@ -109,10 +146,9 @@ DROP TRIGGER IF EXISTS "main"."visit_xq_delete";
 
 -- install: the trigger visit_xq_delete
 CREATE TRIGGER "visit_xq_delete" AFTER DELETE
-    ON "visit" BEGIN
+    ON "visit" WHEN (OLD."status" = 'R' OR OLD."status" = 'T') BEGIN
     INSERT INTO "visit_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 'X', 1
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T')
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 'X', 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "visit_xq_wait"
@@ -398,6 +434,14 @@ DELETE FROM xq_pause
 DELETE FROM xq_schedule
     WHERE queue = 'visit';
 
+-- uninstall: forget this queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'visit';
+
+-- uninstall: forget this queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'visit';
+
 -- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'visit';
@@ -405,19 +449,35 @@ DELETE FROM xq_queue
 -- uninstall: the other queues
 SELECT name FROM xq_queue;
 
+-- act: forget the operations that ended long ago
+DELETE FROM xq_operation
+    WHERE queue = 'visit' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
+-- sessions: which process each is of
+SELECT uuid, since, host, pid, program FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: which process it is of
+SELECT host, pid, program FROM xq_session
+    WHERE uuid = :uuid AND queue = '';
+
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
+INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
+        host = :host,
+        pid = :pid,
+        program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: join

@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
@@ -16,6 +16,15 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+
+-- install: the table xq_rate
+CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_operation
+CREATE TABLE IF NOT EXISTS xq_operation (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, event TEXT NOT NULL, filter TEXT NOT NULL, options TEXT NOT NULL, actor TEXT, reason TEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached TEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state TEXT NOT NULL);
+
+-- install: the table xq_slot
+CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
 
 -- install: the table visit_xq_count
 CREATE TABLE IF NOT EXISTS "visit_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
@@ -27,7 +36,13 @@ CREATE TABLE IF NOT EXISTS "visit_xq_wait" (k0 TEXT, k1 INTEGER, waiter TEXT, se
 CREATE TABLE IF NOT EXISTS "visit_xq_owner" ("host" TEXT, "number" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("host", "number")) WITHOUT ROWID;
 
 -- install: the table visit_xq_history
-CREATE TABLE IF NOT EXISTS "visit_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
+CREATE TABLE IF NOT EXISTS "visit_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER, actor TEXT, reason TEXT);
+
+-- install: the table visit_xq_history
+INSERT INTO "visit_xq_count"
+    SELECT '', '', '', COALESCE(MAX(id), 0) FROM "visit_xq_history"
+    WHERE TRUE
+    ON CONFLICT DO NOTHING;
 
 -- install: the index visit_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "visit_xq_oldest_R"
@@ -54,23 +69,38 @@ DROP TRIGGER IF EXISTS "main"."visit_xq_insert";
 
 -- install: the trigger visit_xq_insert
 CREATE TRIGGER "visit_xq_insert" AFTER INSERT
-    ON "visit" BEGIN
-    INSERT INTO "visit_xq_count"
-        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    ON "visit" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B') BEGIN
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B');
+        VALUES (json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END);
 END;
 
 -- install: the trigger visit_xq_update
 DROP TRIGGER IF EXISTS "main"."visit_xq_update";
 
 -- install: the trigger visit_xq_update
-CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
-    ON "visit" BEGIN
+CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status"
+    ON "visit" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')) AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) BEGIN
+    UPDATE "visit_xq_wait"
+        SET event = printf('write'),
+            target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END);
+    DELETE FROM "visit_xq_owner"
+        WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND OLD."status" IS NOT NEW."status" COLLATE BINARY;
+END;
+
+-- install: the trigger visit_xq_update_task
+DROP TRIGGER IF EXISTS "main"."visit_xq_update_task";
+
+-- install: the trigger visit_xq_update_task
+CREATE TRIGGER "visit_xq_update_task" AFTER UPDATE OF "host", "number"
+    ON "visit" WHEN (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')) BEGIN
+    UPDATE "visit_xq_count"
+        SET n = (SELECT COALESCE(MAX(id), 0) FROM "visit_xq_history")
+        WHERE tube = '' AND source = '' AND target = '';
+    DELETE FROM "visit_xq_count"
+        WHERE tube = '' AND source = '' AND target = '';
     INSERT INTO "visit_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
         WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END
@@ -81,16 +111,18 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
             target = CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY);
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END
-        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END
+        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
+        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
         WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('xq_owner'), 'xq_owner') END
         WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY);
+    INSERT INTO "visit_xq_count"
+        VALUES ('', '', '', (SELECT COALESCE(MAX(id), 0) FROM "visit_xq_history"));
 END;
 
 -- install: the trigger visit_xq_delete
@@ -98,27 +130,60 @@ DROP TRIGGER IF EXISTS "main"."visit_xq_delete";
 
 -- install: the trigger visit_xq_delete
 CREATE TRIGGER "visit_xq_delete" AFTER DELETE
-    ON "visit" BEGIN
-    INSERT INTO "visit_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    ON "visit" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B') BEGIN
     UPDATE "visit_xq_wait"
         SET event = printf('write'),
             target = 'X'
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B');
+        VALUES (json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END);
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T';
+END;
+
+-- install: the trigger visit_xq_add_up
+DROP TRIGGER IF EXISTS "main"."visit_xq_add_up";
+
+-- install: the trigger visit_xq_add_up
+CREATE TRIGGER "visit_xq_add_up" AFTER UPDATE OF n
+    ON "visit_xq_count" WHEN NEW.target = '' BEGIN
+    INSERT INTO "visit_xq_count"
+        SELECT '', source, target, COUNT(*) FROM "visit_xq_history"
+        WHERE id > OLD.n AND id <= NEW.n AND source <> target
+        GROUP BY 2, 3
+        ON CONFLICT DO UPDATE
+        SET n = n + excluded.n;
+END;
+
+-- install: the trigger visit_xq_noted
+DROP TRIGGER IF EXISTS "main"."visit_xq_noted";
+
+-- install: the trigger visit_xq_noted
+CREATE TRIGGER "visit_xq_noted" AFTER INSERT
+    ON "visit_xq_history" WHEN NEW.id % 1000 = 0 BEGIN
+    UPDATE "visit_xq_count"
+        SET n = NEW.id
+        WHERE tube = '' AND source = '' AND target = '';
+END;
+
+-- install: the trigger visit_xq_pruned
+DROP TRIGGER IF EXISTS "main"."visit_xq_pruned";
+
+-- install: the trigger visit_xq_pruned
+CREATE TRIGGER "visit_xq_pruned" BEFORE DELETE
+    ON "visit_xq_history" WHEN OLD.id >= (SELECT n FROM "visit_xq_count" WHERE tube = '' AND source = '' AND target = '') BEGIN
+    UPDATE "visit_xq_count"
+        SET n = (SELECT COALESCE(MAX(id), 0) FROM "visit_xq_history")
+        WHERE tube = '' AND source = '' AND target = '';
+    UPDATE "visit_xq_count"
+        SET n = COALESCE((SELECT MAX(id) FROM "visit_xq_history" WHERE id < OLD.id), 0)
+        WHERE tube = '' AND source = '' AND target = '' AND n = OLD.id;
 END;
 
 -- install: count what is there
 INSERT INTO "visit_xq_count" (tube, source, target, n)
     SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit" WHERE "status" IN ('R', 'T', 'W', 'B') GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM "visit_xq_count");
+    WHERE NOT EXISTS (SELECT 1 FROM "visit_xq_count" WHERE NOT (tube = '' AND source = '' AND target = ''));
 
 -- install: record what is installed
 DELETE FROM xq_queue
@@ -585,7 +650,8 @@ SELECT "host", "number", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."hos
     WHERE "status" = 'T';
 
 -- stats
-SELECT tube, source, target, n, 1 FROM "visit_xq_count";
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "visit_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "visit_xq_history" WHERE id > (SELECT n FROM "visit_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target)
+    GROUP BY 1, 2, 3;
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit"
@@ -593,7 +659,8 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     GROUP BY 1, 2;
 
 -- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, n, 1 FROM "visit_xq_count"
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "visit_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "visit_xq_history" WHERE id > (SELECT n FROM "visit_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target)
+    GROUP BY 1, 2, 3
     UNION ALL
     SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit" WHERE "status" IN ('R', 'T', 'W', 'B') GROUP BY 1, 2) AS actual;
 
@@ -604,11 +671,11 @@ INSERT INTO "visit_xq_count" (tube, source, target, n)
     SET n = n + :count;
 
 -- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history") AS noted
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "visit_xq_history") AS noted
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "visit_xq_history" WHERE "key" = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS noted
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "visit_xq_history" WHERE "key" = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS noted
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
@@ -642,6 +709,14 @@ DELETE FROM xq_pause
 DELETE FROM xq_schedule
     WHERE queue = 'visit';
 
+-- uninstall: forget this queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'visit';
+
+-- uninstall: forget this queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'visit';
+
 -- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'visit';
@@ -649,19 +724,35 @@ DELETE FROM xq_queue
 -- uninstall: the other queues
 SELECT name FROM xq_queue;
 
+-- act: forget the operations that ended long ago
+DELETE FROM xq_operation
+    WHERE queue = 'visit' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
+-- sessions: which process each is of
+SELECT uuid, since, host, pid, program FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: which process it is of
+SELECT host, pid, program FROM xq_session
+    WHERE uuid = :uuid AND queue = '';
+
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
+INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
+        host = :host,
+        pid = :pid,
+        program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: join

@@ -43,6 +43,7 @@ class Entry:
     others: str = ""
     among: str = ""
     before: str = ""
+    again: str = ""
     after: str = ""
     after_all: str = ""
     back: str = ""  # returns the rows after it
@@ -58,6 +59,7 @@ class Entry:
                 self.among,
                 self.before,
                 self.sql,
+                self.again,
                 self.after,
                 self.after_all,
                 self.back,
@@ -69,7 +71,7 @@ class Entry:
     def shape(self) -> tuple[str, ...]:
         """What it has in common with the statements for other source states."""
         changing = map(self._any_status, (self.sql, self.first, self.others, self.among))
-        return (self.title, *changing, self.before, self.after, self.after_all)
+        return (self.title, *changing, self.before, self.again, self.after, self.after_all)
 
     def _any_status(self, sql: str) -> str:
         before, where, after = sql.partition(" WHERE ")
@@ -329,7 +331,10 @@ def looks(queue: Any) -> Iterator[Entry]:
     for table, sql in of.forget_all.items():
         yield Entry(f"uninstall: forget this queue in {table}", sql)
     yield Entry("uninstall: the other queues", of.queues)
+    yield Entry("act: forget the operations that ended long ago", of.forget_operations)
     yield Entry("sessions", of.sessions)
+    yield Entry("sessions: which process each is of", of.processes)
+    yield Entry("session: which process it is of", of.process)
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
     yield Entry("session: go on, for good or for a while", of.rejoin_session)
     yield Entry("session: join", of.session_is_there)
@@ -364,7 +369,8 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
     status = of.is_state(source) if source else ""
-    parts = {name: getattr(statement, name) for name in ("others", "among", "before", "after", "after_all", "back")}
+    names = ("others", "among", "before", "again", "after", "after_all", "back")
+    parts = {name: getattr(statement, name) for name in names}
     return Entry(title, statement.sql, source, status, statement.lock or statement.admitted, **parts)
 
 
@@ -420,6 +426,8 @@ def render(name: str, database: str) -> str:
         if first.before:
             parts += [laid_out(first.before) + ";", "-- and then"]
         parts += [laid_out(first.sql) + ";"]
+        if first.again:
+            parts += ["-- and if that returns no row", laid_out(first.again) + ";"]
         if first.after:
             parts += ["-- and for each row of these", laid_out(first.after) + ";"]
         if first.after_all:

@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
@@ -17,6 +17,15 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
 
+-- install: the table xq_rate
+CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_operation
+CREATE TABLE IF NOT EXISTS xq_operation (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, event TEXT NOT NULL, filter TEXT NOT NULL, options TEXT NOT NULL, actor TEXT, reason TEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached TEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state TEXT NOT NULL);
+
+-- install: the table xq_slot
+CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
+
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
 
@@ -24,7 +33,13 @@ CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT 
 CREATE TABLE IF NOT EXISTS "mail_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
 
 -- install: the table mail_xq_history
-CREATE TABLE IF NOT EXISTS "mail_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
+CREATE TABLE IF NOT EXISTS "mail_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER, actor TEXT, reason TEXT);
+
+-- install: the table mail_xq_history
+INSERT INTO "mail_xq_count"
+    SELECT '', '', '', COALESCE(MAX(id), 0) FROM "mail_xq_history"
+    WHERE TRUE
+    ON CONFLICT DO NOTHING;
 
 -- install: the index mail_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
@@ -34,7 +49,7 @@ CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
 -- install: the index mail_xq_oldest_R_of_tube
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R_of_tube"
     ON "mail" ("tube", "priority", "id")
-    WHERE "status" = 'R';
+    WHERE "status" = 'R' AND "tube" IS NOT NULL;
 
 -- install: the index mail_xq_oldest_B
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_B"
@@ -51,28 +66,36 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_insert";
 
 -- install: the trigger mail_xq_insert
 CREATE TRIGGER "mail_xq_insert" AFTER INSERT
-    ON "mail" BEGIN
-    INSERT INTO "mail_xq_count"
-        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    INSERT INTO "mail_xq_count"
-        SELECT NEW."tube", 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') AND NEW."tube" IN ('news', 'it''s')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    ON "mail" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') BEGIN
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
+        VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END);
 END;
 
 -- install: the trigger mail_xq_update
 DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
-    ON "mail" BEGIN
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status"
+    ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
+    UPDATE "mail_xq_wait"
+        SET event = printf('write'),
+            target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END);
+END;
+
+-- install: the trigger mail_xq_update_task
+DROP TRIGGER IF EXISTS "main"."mail_xq_update_task";
+
+-- install: the trigger mail_xq_update_task
+CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube"
+    ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN
+    UPDATE "mail_xq_count"
+        SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
+        WHERE tube = '' AND source = '' AND target = '';
+    DELETE FROM "mail_xq_count"
+        WHERE tube = '' AND source = '' AND target = '';
     INSERT INTO "mail_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
         WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
@@ -98,14 +121,16 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
         WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
         WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
+    INSERT INTO "mail_xq_count"
+        VALUES ('', '', '', (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history"));
 END;
 
 -- install: the trigger mail_xq_delete
@@ -113,30 +138,64 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_delete";
 
 -- install: the trigger mail_xq_delete
 CREATE TRIGGER "mail_xq_delete" AFTER DELETE
-    ON "mail" BEGIN
-    INSERT INTO "mail_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    INSERT INTO "mail_xq_count"
-        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') AND OLD."tube" IN ('news', 'it''s')
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    ON "mail" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') BEGIN
     UPDATE "mail_xq_wait"
         SET event = printf('write'),
             target = 'X'
         WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(printf('xq_clock'), 'xq_clock'), MAX(COALESCE(NULLIF(printf('xq_sent'), 'xq_sent'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER))), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
+        VALUES (CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END);
+END;
+
+-- install: the trigger mail_xq_add_up
+DROP TRIGGER IF EXISTS "main"."mail_xq_add_up";
+
+-- install: the trigger mail_xq_add_up
+CREATE TRIGGER "mail_xq_add_up" AFTER UPDATE OF n
+    ON "mail_xq_count" WHEN NEW.target = '' BEGIN
+    INSERT INTO "mail_xq_count"
+        SELECT '', source, target, COUNT(*) FROM "mail_xq_history"
+        WHERE id > OLD.n AND id <= NEW.n AND source <> target
+        GROUP BY 2, 3
+        ON CONFLICT DO UPDATE
+        SET n = n + excluded.n;
+    INSERT INTO "mail_xq_count"
+        SELECT tube, source, target, COUNT(*) FROM "mail_xq_history"
+        WHERE id > OLD.n AND id <= NEW.n AND source <> target AND tube IN ('news', 'it''s')
+        GROUP BY 1, 2, 3
+        ON CONFLICT DO UPDATE
+        SET n = n + excluded.n;
+END;
+
+-- install: the trigger mail_xq_noted
+DROP TRIGGER IF EXISTS "main"."mail_xq_noted";
+
+-- install: the trigger mail_xq_noted
+CREATE TRIGGER "mail_xq_noted" AFTER INSERT
+    ON "mail_xq_history" WHEN NEW.id % 1000 = 0 BEGIN
+    UPDATE "mail_xq_count"
+        SET n = NEW.id
+        WHERE tube = '' AND source = '' AND target = '';
+END;
+
+-- install: the trigger mail_xq_pruned
+DROP TRIGGER IF EXISTS "main"."mail_xq_pruned";
+
+-- install: the trigger mail_xq_pruned
+CREATE TRIGGER "mail_xq_pruned" BEFORE DELETE
+    ON "mail_xq_history" WHEN OLD.id >= (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') BEGIN
+    UPDATE "mail_xq_count"
+        SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
+        WHERE tube = '' AND source = '' AND target = '';
+    UPDATE "mail_xq_count"
+        SET n = COALESCE((SELECT MAX(id) FROM "mail_xq_history" WHERE id < OLD.id), 0)
+        WHERE tube = '' AND source = '' AND target = '' AND n = OLD.id;
 END;
 
 -- install: count what is there
 INSERT INTO "mail_xq_count" (tube, source, target, n)
     SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count");
+    WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = ''));
 
 -- install: record what is installed
 DELETE FROM xq_queue
@@ -798,7 +857,8 @@ SELECT "id", "owner" FROM "mail"
     WHERE "status" = 'T';
 
 -- stats
-SELECT tube, source, target, n, 1 FROM "mail_xq_count";
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target UNION ALL SELECT tube, source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    GROUP BY 1, 2, 3;
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
@@ -810,7 +870,8 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     GROUP BY 1, 2;
 
 -- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, n, 1 FROM "mail_xq_count"
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target UNION ALL SELECT tube, source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    GROUP BY 1, 2, 3
     UNION ALL
     SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual;
 
@@ -821,12 +882,12 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     SET n = n + :count;
 
 -- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history") AS noted
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "mail_xq_history") AS noted
     WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
@@ -864,6 +925,14 @@ DELETE FROM xq_pause
 DELETE FROM xq_schedule
     WHERE queue = 'mail';
 
+-- uninstall: forget this queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- uninstall: forget this queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'mail';
+
 -- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'mail';
@@ -871,19 +940,35 @@ DELETE FROM xq_queue
 -- uninstall: the other queues
 SELECT name FROM xq_queue;
 
+-- act: forget the operations that ended long ago
+DELETE FROM xq_operation
+    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
+-- sessions: which process each is of
+SELECT uuid, since, host, pid, program FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: which process it is of
+SELECT host, pid, program FROM xq_session
+    WHERE uuid = :uuid AND queue = '';
+
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
+INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
+        host = :host,
+        pid = :pid,
+        program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: join

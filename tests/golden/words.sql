@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
@@ -17,8 +17,21 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
 
+-- install: the table xq_rate
+CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_operation
+CREATE TABLE IF NOT EXISTS xq_operation (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, event TEXT NOT NULL, filter TEXT NOT NULL, options TEXT NOT NULL, actor TEXT, reason TEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached TEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state TEXT NOT NULL);
+
+-- install: the table xq_slot
+CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
+
 -- install: the table order_xq_count
 CREATE TABLE IF NOT EXISTS "order_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table order_xq_count
+DELETE FROM "order_xq_count"
+    WHERE tube = '' AND source = '' AND target = '';
 
 -- install: the table order_xq_wait
 CREATE TABLE IF NOT EXISTS "order_xq_wait" (k0 TEXT, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
@@ -51,10 +64,9 @@ DROP TRIGGER IF EXISTS "main"."order_xq_insert";
 
 -- install: the trigger order_xq_insert
 CREATE TRIGGER "order_xq_insert" AFTER INSERT
-    ON "order" BEGIN
+    ON "order" WHEN (NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W' OR NEW."select" = 'won''t do' OR NEW."select" = 'done') BEGIN
     INSERT INTO "order_xq_count"
-        SELECT '', 'X', CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
-        WHERE (NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W' OR NEW."select" = 'won''t do' OR NEW."select" = 'done')
+        VALUES ('', 'X', CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
 END;
@@ -63,8 +75,27 @@ END;
 DROP TRIGGER IF EXISTS "main"."order_xq_update";
 
 -- install: the trigger order_xq_update
-CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
-    ON "order" BEGIN
+CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select"
+    ON "order" WHEN OLD."select" IS NOT NEW."select" COLLATE BINARY AND ((OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W' OR OLD."select" = 'won''t do' OR OLD."select" = 'done') OR (NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W' OR NEW."select" = 'won''t do' OR NEW."select" = 'done')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
+    INSERT INTO "order_xq_count"
+        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
+        WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    UPDATE "order_xq_wait"
+        SET event = printf('write'),
+            target = CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W') AND ((NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W')) IS NOT TRUE;
+    DELETE FROM "order_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND OLD."select" IS NOT NEW."select" COLLATE BINARY;
+END;
+
+-- install: the trigger order_xq_update_task
+DROP TRIGGER IF EXISTS "main"."order_xq_update_task";
+
+-- install: the trigger order_xq_update_task
+CREATE TRIGGER "order_xq_update_task" AFTER UPDATE OF "id"
+    ON "order" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W' OR OLD."select" = 'won''t do' OR OLD."select" = 'done') OR (NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W' OR NEW."select" = 'won''t do' OR NEW."select" = 'done')) BEGIN
     INSERT INTO "order_xq_count"
         SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
         WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END
@@ -83,10 +114,9 @@ DROP TRIGGER IF EXISTS "main"."order_xq_delete";
 
 -- install: the trigger order_xq_delete
 CREATE TRIGGER "order_xq_delete" AFTER DELETE
-    ON "order" BEGIN
+    ON "order" WHEN (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W' OR OLD."select" = 'won''t do' OR OLD."select" = 'done') BEGIN
     INSERT INTO "order_xq_count"
-        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1
-        WHERE (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W' OR OLD."select" = 'won''t do' OR OLD."select" = 'done')
+        VALUES ('', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "order_xq_wait"
@@ -488,6 +518,14 @@ DELETE FROM xq_pause
 DELETE FROM xq_schedule
     WHERE queue = 'order';
 
+-- uninstall: forget this queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'order';
+
+-- uninstall: forget this queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'order';
+
 -- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'order';
@@ -495,19 +533,35 @@ DELETE FROM xq_queue
 -- uninstall: the other queues
 SELECT name FROM xq_queue;
 
+-- act: forget the operations that ended long ago
+DELETE FROM xq_operation
+    WHERE queue = 'order' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
+-- sessions: which process each is of
+SELECT uuid, since, host, pid, program FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: which process it is of
+SELECT host, pid, program FROM xq_session
+    WHERE uuid = :uuid AND queue = '';
+
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'order', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
+INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'order', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
+        host = :host,
+        pid = :pid,
+        program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: join

@@ -65,7 +65,11 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
                 mine.configure(session_ttr=0)
                 mine.recount()
                 mine.reset()
-                mine.truncate()
+                mine.act("kill", "state:T", actor="ann", reason="bad deploy").run()
+                mine.pause(actor="ann")
+                mine.resume(actor="ann")
+                with mine.acting("ann"):
+                    mine.truncate()
             assert is_denied(mine.uninstall)
         queue.truncate()
     assert queue.check() == []

@@ -25,6 +25,27 @@ def test_a_queue_of_an_older_version_gets_the_shared_tables_that_this_one_adds(m
     assert Task.take() is None
 
 
+def test_a_history_of_an_older_version_gets_the_columns_that_this_one_adds(make):
+    Task = make({"history": True, "buried": "any"})
+    there = Task.put(task())
+    for column in ("actor", "reason"):
+        make.db.execute_sql(f"ALTER TABLE task_xq_history DROP COLUMN {column}")
+    make.db.execute_sql("UPDATE xq_queue SET version = '8'")
+    make.db.execute_sql("DROP TABLE xq_operation")
+    Task.xq.adapter.maintenance.leave()  # as if this process began now
+    with pytest.raises(xq.NotInstalled, match="the table xq_operation is missing; it was installed by another version"):
+        Task.take()
+    Task.xq.install()
+    assert Task.xq.check() == []
+    with Task.xq.acting("ann", "bad deploy"):
+        Task.bury(there)
+    found = [(row.event, row.actor, row.reason) for row in Task.xq.history()]
+    assert found == [("put", None, None), ("bury", "ann", "bad deploy")]
+    Task.xq.act("dig", "", actor="ann").run()
+    Task.xq.install()
+    assert Task.xq.count("R") == 1
+
+
 def test_a_queue_of_an_older_version_is_uninstalled_with_the_shared_tables_that_it_has(make):
     Task, Other = make(FEATURES), make(FEATURES, model=make.model(table_name="other"))
     for table in ("xq_pause", "xq_schedule"):

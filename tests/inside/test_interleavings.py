@@ -17,7 +17,7 @@ import pytest
 
 import xq
 from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on
-from tests.factories import task
+from tests.factories import task, tasks
 from tests.inside.steps import look
 from tests.servers import Postgres
 from tests.steps import (
@@ -222,6 +222,19 @@ def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
     assert work.result().id == 1
 
 
+@pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)  # which notifies nobody: the thread polls
+def test_a_caller_that_begins_to_wait_wakes_a_thread_that_polls(make_shared):
+    Task = make_shared()
+    Task.put(task())
+    Task.take().ack()
+    running: Any = threads()[make_shared.db]._notifier
+    notifier = ServerNotifier(running._session)
+    work = Work(make_shared.db, lambda: notifier.wait(PATIENCE, eagerly=False))
+    notifier.expect()
+    assert work.result() is False
+    notifier.close()
+
+
 def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
     Task = make_shared()
     Task.put(task())
@@ -274,7 +287,7 @@ def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_find
     taken = Task.take()
     proof = mine.liveness
     mine.use_liveness(lambda: None)
-    mine._liveness = None  # as if nobody had looked for it yet
+    mine._liveness, mine._liveness_found = None, False  # as if nobody had looked for it yet
     gc.collect()
     assert mine.liveness is proof
 
@@ -377,6 +390,26 @@ def somebody_waits_for(db: pw.Database) -> bool:
             "WHERE id <> CONNECTION_ID() AND db = DATABASE() AND command = 'Query' AND time_ms > 100"
         )
     return bool(db.execute_sql(asked).fetchall())
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("finish", ["ack", "release", "ack_many", "write"])
+def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it(make_shared, finish):
+    Task = make_shared()
+    Task.xq.put_many(tasks(2))
+    mine = Task.xq.take_many(2)
+    calls = {
+        "ack_many": lambda: Task.xq.ack_many(mine[:1]),
+        "write": lambda: Task.xq._finish.write(mine[0], {"name": "mine"}),
+    }
+    with make_shared.db.atomic():
+        make_shared.db.execute_sql("UPDATE task SET name = 'theirs'")
+        late = Work(make_shared.db, calls.get(finish, lambda: getattr(mine[0], finish)()))
+        eventually(lambda: somebody_waits_for(make_shared.db))
+    late.result()
+    assert Task.select().count() == {"ack": 1, "release": 2, "ack_many": 1, "write": 2}[finish]
+    assert Task.select().where(Task.name == "mine").count() == (finish == "write")
+    assert is_exact(Task)
 
 
 @ON_SERVERS

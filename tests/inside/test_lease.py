@@ -156,3 +156,22 @@ def test_a_heartbeat_reports_a_task_that_another_session_released(make_shared, m
     Task.xq.run(until_empty=True)
     assert lost == [True, False]
     assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)
+
+
+def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_shared, monkeypatch):
+    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
+    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat",))
+    lost: list[bool] = []
+
+    @Task.xq.worker(batch=3)
+    def work(batch: Any) -> None:
+        batch[1].ack()
+        for _ in range(2):
+            before = row(Task, batch[2].id).runat
+            eventually(lambda before=before: row(Task, batch[2].id).runat > before)  # type: ignore[misc]
+        lost.append(xq.current().lost.is_set())
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert lost == [False]
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}

@@ -54,8 +54,8 @@ def as_of_0_1(make):
     Task = make(**QUEUE)
     for n, utube in enumerate("aabb"):
         Task.put(task(job=str(n), utube=utube))
-    Task.take().ack()
-    Task.take()
+    eventually(Task.take).ack()  # another connection may be refreshing the heads
+    assert eventually(Task.take)
     for sql in OF_0_1:
         make.db.execute_sql(sql)
     assert made_of_others(make.db) == dict.fromkeys(STORED, False)
@@ -68,7 +68,7 @@ def as_of_0_1(make):
 
 def test_install_moves_what_0_1_installed(make_shared):
     Task = as_of_0_1(make_shared)
-    with pytest.raises(xq.NotInstalled, match="layout 5, this is 8"):
+    with pytest.raises(xq.NotInstalled, match="layout 5, this is 10"):
         Task.put(task())
 
     def script():
@@ -124,7 +124,7 @@ def test_a_foreign_key_that_changes_a_column_of_which_one_is_stored_is_refused(m
     for changes in ({"on_delete": "SET NULL"}, {"on_update": "CASCADE"}, {"on_update": "SET NULL"}):
         model = make_shared.model(site=pw.ForeignKeyField(Site, null=True, **changes))
         queue = {"model": model, "features": {role: True}, "fields": {"status": "status", role: "site"}}
-        with pytest.raises(xq.ConfigurationError, match="site_id .* without ON UPDATE CASCADE and without SET NULL"):
+        with pytest.raises(pw.DatabaseError, match="1901"):
             make_shared(**queue)
         db.drop_tables([model])
     Task = make_shared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import peewee as pw
 import pytest
+from psycopg import ClientCursor
 
 from tests.conftest import DATABASES, Maker
 from tests.steps import another_program, is_exact
 from xq.adapters import drivers
+from xq.adapters.databases.named import by_position
 
 
 @pytest.fixture
@@ -113,3 +116,68 @@ def test_a_transaction_in_which_a_column_was_altered_fails_and_the_next_one_work
             take()
         assert take().status == "D"
     assert is_exact(Task)
+
+
+# the search
+
+SEARCHES = {  # filter -> the index by which the first page is read, and a page within
+    "state:R": "task_xq_oldest_R",
+    "state:B": "task_xq_oldest_B",
+    "state:T": "task_xq_runat",
+    "state:W": "task_xq_runat",
+    "state:R tube:b": "task_xq_oldest_R_of_tube",
+    "name:7": "task_xq_oldest_R|task_xq_runat|task_xq_oldest_B|task_pkey",
+    "state:D name:7": "task_pkey",
+}
+
+
+@pytest.fixture
+def searched(db: pw.Database) -> Any:
+    """A queue with rows in every state, whose statistics the server has."""
+    features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+    Task: Any = Maker(db, None)(features, roles=("runat", "priority", "tube", "owner"))
+    states = ["R", "B", "T", "W", *["D"] * 46] * 300
+    rows = [
+        {
+            "name": f"n{i}",
+            "status": state,
+            "runat": 4e9 + i if state in "TW" else None,
+            "priority": i % 3,
+            "tube": "ab"[i % 2],
+        }
+        for i, state in enumerate(states)
+    ]
+    with db.atomic():
+        for batch in pw.chunked(rows, 2_000):
+            Task.insert_many(batch).execute()
+    db.execute_sql(f"ANALYZE {Task._meta.table_name}")
+    return Task
+
+
+@pytest.mark.parametrize("filter", SEARCHES)
+def test_a_page_of_a_search_is_read_along_an_index_and_the_table_is_never_sorted(searched, filter, monkeypatch):
+    queue, db = searched.xq, searched._meta.database
+    dialect, asked = queue._database.dialect, list[tuple[str, list[Any]]]()
+    run = dialect.execute
+
+    def execute(store: Any, sql: str, values: Any) -> Any:
+        text, names = by_position(sql, dialect.placeholder)
+        asked.append((text, [values[name] for name in names]))
+        return run(store, sql, values)
+
+    middle = queue.find(filter, 100)
+    monkeypatch.setattr(dialect, "execute", execute)
+    queue.find(filter, 20)
+    queue.find(filter, 20, middle.next)
+    queue.find(filter, 20, middle.next, True)
+    queue.find(filter, 20, None, True)
+    pages = [(sql, values) for sql, values in asked if "AS xq_0" in sql]
+    assert len(pages) >= 4
+    for sql, values in pages:
+        with ClientCursor(db.connection()) as cursor:
+            plan = "\n".join(line for (line,) in cursor.execute(f"EXPLAIN {sql}", values).fetchall())
+        assert "Seq Scan" not in plan, plan
+        assert re.search(f'Index (Only )?Scan( Backward)? (using|on) "?({SEARCHES[filter]})"? ', plan), plan
+        # Sorted are tasks of the same moment, and the rows of a range that has no more of them than the page looks at.
+        most = [int(rows) for rows in re.findall(r"(?<!Incremental )Sort .* rows=(\d+)", plan)]
+        assert all(rows <= values[-1] for rows in most), plan

@@ -218,6 +218,8 @@ def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, an
         plans = [db.plan(sql, params) for sql, params in asked.items() if call in ("due", "sweep") or sql not in swept]
         by[call] = indexes(queue.adapter.store.table, plans)
         wrong[call] = [fault for plan in plans for fault in faults(queue.adapter.store.table, plan)]
+    if dialect(queue).history_counts:  # the sums, and at most 999 rows after them
+        wrong = {call: [each for each in found if each != GROUPED] for call, found in wrong.items()}
     assert {call: found for call, found in wrong.items() if found} == {}
     wanted = BY_OF[name]
     assert {call: found for call, found in by.items() if not re.fullmatch(wanted[call], found)} == {}
@@ -237,16 +239,21 @@ def indexes(table: str, plans: list[list[str]]) -> str:
     return " ".join(sorted("key" if index in keys else index.removeprefix(f"{table}_xq_") for index in found))
 
 
+GROUPED = "USE TEMP B-TREE FOR GROUP BY"
+
+
 @pytest.mark.parametrize("name", STATES)
-def test_the_numbers_are_read_from_the_counters_alone(name, recorder):
+def test_the_numbers_are_read_from_the_counters_and_the_newest_rows_of_the_history(name, recorder):
     queue = filled(recorder, name, "R", analyzed=False)
+    db, table = queue.model._meta.database, queue.adapter.store.table
     queue.stats()  # the first call looks whether all is installed
     for call in (queue.stats, queue.count, partial(queue.count, "R")):
-        asked = recorded(queue.model._meta.database, call)
-        tables = {
-            of for sql, params in asked.items() for _, of, _ in reads(queue.model._meta.database.plan(sql, params))
-        }
-        assert tables == {f"{queue.adapter.store.table}_xq_count"}
+        asked = recorded(db, call)
+        steps = {step for sql, params in asked.items() for step in reads(db.plan(sql, params))}
+        assert f"{table}_xq_count" in [of for _, of, _ in steps]
+        others = {step for step in steps if step[1] != f"{table}_xq_count" and not step[1].startswith("(subquery")}
+        newest = {("SEARCH", f"{table}_xq_history", "INTEGER PRIMARY KEY")}
+        assert others == (newest if dialect(queue).history_counts else set())
 
 
 def test_a_limit_is_read_from_the_counters_alone(recorder):
@@ -259,15 +266,78 @@ def test_a_limit_is_read_from_the_counters_alone(recorder):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_trigger_reads_no_table_and_finds_owners_and_waiters_by_their_key(name, recorder):
+def test_a_trigger_reads_no_table_and_finds_owners_waiters_and_sums_by_their_key(name, recorder):
     queue = filled(recorder, name, "T", analyzed=True)
     db = queue.model._meta.database
-    triggers = [sql for (sql,) in db.execute_sql("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
-    assert len(triggers) == 3
-    for sql in triggers:
+    prefix = f"{queue.adapter.store.table}_xq_"
+    triggers = dict(db.execute_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
+    wanted = ["insert", "update", "update_task", "delete"]
+    wanted += ["add_up", "noted", "pruned"] if dialect(queue).history_counts else []
+    assert {*triggers} == {prefix + trigger for trigger in wanted}
+    for sql in triggers.values():
         body = sql.partition(" BEGIN ")[2].removesuffix(" END")
         for statement in filter(None, map(str.strip, body.split(";"))):
-            alone = re.sub(r'(OLD|NEW)\."(?:[^"]|"")+"', "?", statement)  # as values, outside of a trigger
+            alone = re.sub(r'(OLD|NEW)\.("(?:[^"]|"")+"|\w+)', "?", statement)  # as values, outside of a trigger
             steps = list(reads(db.plan(alone, [None] * alone.count("?"))))
-            beside = [f"{queue.adapter.store.table}_xq_owner", f"{queue.adapter.store.table}_xq_wait"]
+            beside = [prefix + table for table in ("owner", "wait", "count", "history")]
             assert all(how == "SEARCH" and of in beside for how, of, _ in steps), statement
+
+
+# the search
+
+
+def pages(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Pages of the search, at the ends and within, forward and back: (the filter, the call)."""
+    for filter in [
+        "",
+        "size>5" if "size" in queue.model._meta.fields else "-b",
+        *map("state:{}".format, STATES_OF_ALL),
+    ]:
+        if filter.startswith("state:") and filter[-1] not in queue.machine.states:
+            continue
+        first, last = queue.find(filter, 5), queue.find(filter, 5, None, True)
+        yield filter, partial(queue.find, filter, 5)
+        yield filter, partial(queue.find, filter, 5, first.next)
+        yield filter, partial(queue.find, filter, 5, None, True)
+        yield filter, partial(queue.find, filter, 5, last.previous, True)
+
+
+STATES_OF_ALL = "RTWBZD"
+OF_TIES = re.compile("_xq_(runat|taken)")  # indexes without the whole key: tasks of the same moment are sorted
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["not analyzed", "analyzed"])
+@pytest.mark.parametrize(("name", "most"), [(name, most) for name in STATES for most in STATES[name] + "?"])
+def test_a_page_of_a_search_is_read_along_an_index_and_the_table_is_never_sorted(name, most, analyzed, recorder):
+    queue = filled(recorder, name, most, analyzed)
+    db, table = queue.model._meta.database, queue.adapter.store.table
+    for filter, page in pages(queue):
+        asked = recorded(db, page)
+        assert [sql for sql in asked if "AS xq_0" in sql], filter
+        for sql, params in asked.items():
+            plan = db.plan(sql, params)
+            wrong = [fault for fault in faults(table, plan) if not (OF_TIES.search(str(plan)) and "ORDER BY" in fault)]
+            if "AS xq_0" in sql:  # what walks along the key stops at its LIMIT
+                wrong = [fault for fault in wrong if not walks_along_the_key(table, fault)]
+                assert sql.endswith("LIMIT ?")
+            wrong = [fault for fault in wrong if fault != GROUPED]  # of the counters
+            assert wrong == [], (filter, sql, plan)
+
+
+def walks_along_the_key(table: str, step: str) -> bool:
+    return re.fullmatch(f'SCAN "?{table}"?( USING INDEX sqlite_autoindex_{table}_1)?', step) is not None
+
+
+def test_ready_tasks_of_a_tube_or_a_utube_are_read_by_its_index(recorder):
+    for name, filter, index in [
+        ("tubes", "state:R tube:news", "mail_xq_oldest_R_of_tube"),
+        ("hosts", "state:R utube:h1", "visit_xq_utube"),
+        ("hosts", "state:R", "visit_xq_(utube|oldest_R)"),
+    ]:
+        queue = filled(recorder, name, "R", analyzed=False)
+        db = queue.model._meta.database
+        assert queue.find(filter).looked == len(queue.find(filter, 1_000).tasks[:50])
+        asked = {sql: params for sql, params in recorded(db, partial(queue.find, filter)).items() if "xq_0" in sql}
+        for sql, params in asked.items():
+            assert [by for _, _, by in reads(db.plan(sql, params)) if not re.fullmatch(index, by)] == []
+        db.drop_tables([queue.model])

@@ -30,7 +30,7 @@ def test_a_put_waits_for_room(shared):
     tube = shared.create_tube("tube", "limfifottl", capacity=1)
     tube.put("a")
     waits = Work(shared.database, lambda: tube.put("b", timeout=PATIENCE))
-    eventually(lambda: tube.model.xq.adapter.is_awaited)
+    eventually(lambda: tube.model.xq.adapter.waiting.anybody)
     tube.take(0)
     tube.ack(1)
     assert waits.result().data == "b"
@@ -48,7 +48,7 @@ def test_a_kick_of_more_than_are_buried_kicks_those_and_leaves_no_transaction_op
 def test_a_tube_in_which_calls_wait_is_not_dropped(shared):
     tube = shared.create_tube("tube", "fifo")
     waits = Work(shared.database, lambda: tube.take(PATIENCE))
-    eventually(lambda: tube.model.xq.adapter.is_awaited)
+    eventually(lambda: tube.model.xq.adapter.waiting.anybody)
     with pytest.raises(xq.TubeBusy, match="wait"):
         tube.drop()
     tube.put("a")
@@ -102,7 +102,7 @@ def test_a_take_waits_for_what_another_process_puts(shared):
     with another_process(db, other) as running:
         next(running)
         waits = Work(db, lambda: tube.take(PATIENCE))
-        eventually(lambda: tube.model.xq.adapter.is_awaited)
+        eventually(lambda: tube.model.xq.adapter.waiting.anybody)
         assert next(running) == "~"
         assert waits.result().data == "a"
 

@@ -93,7 +93,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/queue.py",
+        "xq/handle.py",
         "if not found and n and self._maintenance.more_have_died(than=reaped):",
         "if not found and not n and self._maintenance.more_have_died(than=reaped):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
@@ -226,8 +226,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a move is not checked against unique",
         "xq/engine/reconfigure.py",
-        "{state: move.get(state, state) for state in old.machine.states})",
-        "{state: state for state in old.machine.states})",
+        "{state: move.get(state, state) for state in states})",
+        "{state: state for state in states})",
         (f"{CORE}/test_install.py::test_tasks_that_a_move_would_make_hold_one_value_are_not_moved",),
     ),
     # sessions, waiting, workers
@@ -455,6 +455,29 @@ MUTANTS: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        "on PostgreSQL a task that another session has taken meanwhile passes the fence",
+        "adapters/databases/postgres/dialect.py",
+        'AND xmin = ({seen})"',
+        'AND EXISTS ({seen})"',
+        (f"{INSIDE}/test_interleavings.py::test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it",),
+    ),
+    Mutant(
+        "on PostgreSQL a batch of one does not wait for who changes its task",
+        "adapters/databases/postgres/dialect.py",
+        "return lambda connection, values: run(connection, values) or again(connection, values)",
+        "return run if again else run",
+        (
+            f"{INSIDE}/test_interleavings.py::test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it",
+        ),
+    ),
+    Mutant(
+        "on PostgreSQL the takes that owners count are lost with their table",
+        "adapters/databases/postgres/dialect.py",
+        'return f"WITH counted AS ({counted}) {super().adopt_owners}"',
+        "return super().adopt_owners",
+        (f"{INSIDE}/test_stats.py::test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner",),
+    ),
+    Mutant(
         "a backslash in a status is not escaped for MariaDB",
         "adapters/databases/mariadb/dialect.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
@@ -475,12 +498,11 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a job with a name is put each time it is run",
         "xq/pipeline/bulk.py",
+        ("            if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):\n"),
         (
             "            if not dialect.change(store, Statement(staging.mark), "
-            "self._values(job=self.name)):\n"
-            "                return 0\n"
+            "self._values(job=self.name)) and not staged:\n"
         ),
-        "            dialect.change(store, Statement(staging.mark), self._values(job=self.name))\n",
         (f"{CONTRACT}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
     ),
     Mutant(
@@ -601,9 +623,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "who may change tasks may kill them",
-        "adapters/django/admin.py",
-        "        return bool(self.has_delete_permission(request))",
-        "        return bool(self.has_change_permission(request))",
+        "adapters/django/admin/queue_admin.py",
+        "        return bool(self.has_delete_permission(request, obj))",
+        "        return bool(self.has_change_permission(request, obj))",
         (f"{DJANGO}/test_admin.py::test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_delete",),
     ),
     Mutant(
@@ -615,17 +637,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     # Spark
     Mutant(
-        "of a task that was buried, dug and done, the report tells the first end",
-        "adapters/spark/tables.py",
-        'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
-        'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
+        "of a task that was buried, dug and done, the report tells the first end, too",
+        "adapters/spark/facts.py",
+        '"n": "-1"',
+        '"n": "0"',
         (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
         "a session of Spark has other settings than it was asked for",
         "adapters/spark/session.py",
-        "settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}",
-        "settings = {**asked, **SETTINGS, **(LOCAL if _is_local(asked) else {})}",
+        "settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}",
+        "settings = {**asked, **SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {})}",
         (f"{SPARK}/core/test_session.py",),
     ),
     Mutant(
@@ -652,8 +674,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "tasks are touched after their ttr",
         "xq/runtime/lease.py",
-        "self.touched_at + self.ttr / HEARTBEATS",
-        "self.touched_at + self.ttr * HEARTBEATS",
+        "else now + ttr / HEARTBEATS",
+        "else now + ttr * HEARTBEATS",
         (f"{SPARK}/core/test_lease.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(

@@ -1,28 +1,56 @@
-"""The documents: what is generated is current, links lead somewhere, and the Python of some of them runs.
+"""The documents: what is generated is current, links lead somewhere, and their programs run and print what they show.
 
-The blocks of each document in PROGRAMS run in their order, as one program in a folder of its own: a later block may use
-what an earlier one defined. Each stands at its own line of that program, so a traceback names the line of the document.
+A document with blocks of Python runs in one of two ways, in a folder of its own.
+
+*A program*: its Python blocks run in their order, as one program: a later block may use what an earlier one defined.
+Each stands at its own line of that program, so a traceback names the line of the document.
+
+*A walk*: a document that names files. A Python block after a line that ends with "`shop/models.py`:" is that file, or
+is added to it if the line contains "the end of". The blocks run in their order: a file is written, and a block of `sh`
+is run by the shell, but for its lines with `pip install`. A block `bash` is for the reader alone.
+
+In both, a block `text` that directly follows such a block is what it prints, where `...` stands for anything. A block
+in a comment of HTML, which a reader does not see, is run as well. A block after the line `<!-- not run: REASON -->` is
+not run.
+
+The pages in docs/start and docs/howto run on each database. The tabs of docs/start/peewee.md have the line that
+connects; on a server it replaces that of SQLite.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
-from itertools import product
+from collections.abc import Iterator
+from itertools import pairwise, product
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+import xq
+from tests.conftest import SERVERS, database_on
 from tests.golden.regenerate import DATABASES, QUEUES, entries
+from tests.servers import Server
+from xq.registry import compose
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
-PROGRAMS = ["README.md", "docs/guide.md", "docs/workers.md", "docs/schedules.md", "docs/asyncio.md", "docs/tubes.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
 GENERATE = ROOT / "docs" / "generate.py"
+TABS = ROOT / "docs" / "start" / "peewee.md"
+ON_SERVERS = ("docs/start/", "docs/howto/")
+ON_SQLITE = ("docs/start/spark.md",)  # half a minute each, and tests/spark/ has the servers
 
+SIGNATURES = "docs/reference.md"  # is generated, and has no programs
+
+NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")
+FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$")
+TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>\w+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
     r"!?\[[^\]]*\]\(<?(?P<target>[^)>\s]+)>?[^)]*\)|^ *\[[^\]]+\]: *<?(?P<reference>[^>\s]+)", re.MULTILINE
 )
@@ -32,7 +60,7 @@ LINK = re.compile(
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=600)
 
 
 def test_what_is_generated_is_current():
@@ -41,8 +69,7 @@ def test_what_is_generated_is_current():
 
 
 def test_a_stale_document_is_named(tmp_path):
-    for path in [*GENERATE.parent.glob("*.py"), GENERATE.parent / "sql.md"]:
-        (tmp_path / path.name).write_text(path.read_text())
+    shutil.copytree(GENERATE.parent, tmp_path, dirs_exist_ok=True)
     (tmp_path / "machine.md").write_text("old")
     checked = run(tmp_path / "generate.py", "--check")
     assert (checked.returncode, checked.stdout) == (1, "docs/machine.md is stale: make docs writes it anew\n")
@@ -75,6 +102,53 @@ def test_the_queue_of_the_readme_is_the_one_in_the_readme():
     assert f"{features}," in (ROOT / "README.md").read_text()
 
 
+def test_every_public_name_has_a_heading_or_an_error_of_its_own():
+    api = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in xq.__all__ if f"[{name}](" not in api] == ["__version__"]
+
+
+def test_every_event_of_the_machine_is_in_the_picture():
+    picture = (ROOT / "docs" / "images" / "life.svg").read_text()
+    words = set(re.findall(r"\w+", " ".join(re.findall("<text.*?>(.*?)</text>", picture))))
+    events = {row.event for features in ({"keep": True}, {"zombie": True}) for row in rows(features)}
+    assert {"put", "take", "ack", "ttr", "kill"} <= events <= words
+
+
+def rows(ends: dict[str, bool]) -> tuple[xq.Transition, ...]:
+    return xq.Machine(compose({"delayed": True, "buried": True, "ttr": 60, **ends}), ("status", "runat")).rows
+
+
+def test_what_breaks_programs_of_the_last_release_must_be_in_the_changelog(tmp_path):
+    for name in ("xq", "features", "adapters", "docs"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "images")
+        )
+    changelog, handle = tmp_path / "CHANGELOG.md", tmp_path / "xq" / "handle.py"
+    changelog.write_text("## Unreleased\n\n### Added\n\n- `peek`\n\n## 0.0.1\n\n### Removed\n\n- `peek`\n")
+
+    def git(*arguments: str) -> None:
+        named = ["-c", "user.name=xq", "-c", "user.email=xq@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *named, *arguments], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+    def compared() -> tuple[int, str]:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "docs/breaks.py"]
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        return ran.returncode, ran.stdout + ran.stderr
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "a release")
+    assert compared() == (0, "no release yet: nothing to compare the public names with\n")
+    git("tag", "v0.0.1")
+    handle.write_text(handle.read_text().replace("def peek(self, key: object)", "def peek(self, number: object)"))
+    code, told = compared()
+    assert (code, "Queue.peek(key): Parameter was removed" in told) == (1, True), told
+    assert "This breaks programs written for v0.0.1" in told
+    changelog.write_text(changelog.read_text().replace("Added", "Changed"))
+    assert compared() == (0, "")
+
+
 # blocks and links
 
 
@@ -91,21 +165,81 @@ def without_blocks(text: str) -> str:
     return "\n".join(lines)
 
 
-def program(text: str) -> str:
-    """The Python blocks of a document, each on its own lines, as one program."""
-    lines, closing, indent, python = [], "", 0, False
-    for line in text.splitlines():
+class Block(NamedTuple):
+    """A block of a document: the number of its first line, what stands in the line before it, and its text."""
+
+    line: int
+    before: str
+    language: str
+    text: str
+    follows: bool  # directly after the block before it
+
+    @property
+    def path(self) -> str | None:
+        found = FILE.search(self.before)
+        return found["path"] if found else None
+
+
+def blocks(text: str) -> list[Block]:
+    """The blocks of a document, but for those in tabs, and those that are not run."""
+    found: list[Block] = []
+    closing, indent, language, begun, before, follows, in_tabs = "", 0, "", 0, "", False, False
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
         fence = FENCE.match(line)
         if not closing and fence:
-            closing, indent, python = fence["fence"], len(fence["indent"]), fence["language"] in ("python", "py")
-            lines.append("")
+            closing, indent, language, begun = fence["fence"], len(fence["indent"]), fence["language"], number + 1
         elif closing and line.strip() == closing:
-            closing = ""
-            lines.append("")
-        else:
-            lines.append(line[indent:] if closing and python else "")
+            code = "".join(f"{each[indent:]}\n" for each in lines[begun:number])
+            if not in_tabs and not NOT_RUN.fullmatch(before):
+                found.append(Block(begun, before, language, code, follows))
+            closing, before, follows = "", "", True
+        elif not closing:
+            if line.strip():
+                before, follows = line.strip(), False
+            if line.startswith(":::"):
+                in_tabs = not re.fullmatch("::::+", line)
     assert not closing, "a block is not closed"
+    return found
+
+
+def program(text: str) -> str:
+    """The Python blocks of a document, each on its own lines, as one program."""
+    lines = [""] * len(text.splitlines())
+    for block in blocks(text):
+        if block.language in ("python", "py"):
+            code = block.text.splitlines()
+            lines[block.line : block.line + len(code)] = code
     return "\n".join(lines) + "\n"
+
+
+def is_walk(text: str) -> bool:
+    return any(block.path for block in blocks(text))
+
+
+def shown(text: str, *languages: str) -> list[tuple[Block, str]]:
+    """The blocks of these languages that a block `text` directly follows, and that text."""
+    found = blocks(text)
+    return [
+        (block, after.text)
+        for block, after in pairwise(found)
+        if block.language in languages and after.language == "text" and after.follows
+    ]
+
+
+def pattern(expected: str) -> str:
+    """An expression that matches what is shown, where `...` is anything, and spaces at the ends of lines are none."""
+    lines = (line.rstrip() for line in expected.strip().splitlines())
+    return r"\s*\n".join(re.escape(line).replace(r"\.\.\.", r"(?:.|\n)*?") for line in lines)
+
+
+def test_dots_in_what_is_shown_stand_for_anything():
+    assert re.fullmatch(pattern("1 ... 2\n...\n3\n"), "1 or 2  \nand\nmore\n3")
+    assert not re.fullmatch(pattern("1.2"), "1x2")
+
+
+NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
+PROGRAMS = [name for name in NAMES if name != SIGNATURES and program((ROOT / name).read_text()).strip()]
 
 
 def missing(path: Path) -> list[str]:
@@ -130,15 +264,101 @@ def test_a_link_to_nothing_is_found(tmp_path):
     assert missing(document) == ["gone.png", "gone/x.md", "gone.txt"]
 
 
-@pytest.mark.parametrize("document", PROGRAMS)
-def test_every_python_block_of_a_document_runs(document, tmp_path):
-    text = program((ROOT / document).read_text())
-    assert "import xq" in text
-    (tmp_path / "document.py").write_text(text)
-    ran = run("-W", "error", "document.py", cwd=tmp_path)
-    if re.search("xq.spark needs|Spark needs Java", ran.stderr):
-        pytest.skip(ran.stderr.splitlines()[-1])
+# programs and walks
+
+
+def test_a_block_that_is_not_run_has_its_reason_before_it():
+    lines = [line.strip() for path in DOCUMENTS for line in path.read_text().splitlines()]
+    marks = [(line, after) for line, after in pairwise(lines) if line.startswith("<!-- not run")]
+    assert marks
+    assert [mark for mark in marks if not (NOT_RUN.fullmatch(mark[0]) and FENCE.match(mark[1]))] == []
+
+
+def by_server(text: str, server: Server, name: str) -> str:
+    """The text of a program on a database of a server: its line that connects, replaced with that of the tab."""
+    tabs = {tab["name"]: tab["code"] for tab in TAB.finditer(TABS.read_text())}
+    line = tabs[type(server).__name__.replace("Postgres", "PostgreSQL")]
+    where = f'"{name}", host="{server.host}", port={server.port}, user="{server.USER}"'
+    line = line.replace('"app"', where)
+    assert where in line
+    return text.replace(tabs["SQLite"], line)
+
+
+def skipped(output: str) -> None:
+    if re.search("xq.spark needs|Spark needs Java|ClassNotFoundException: org.sqlite", output):
+        pytest.skip(output.splitlines()[-1])
+
+
+def check_program(text: str, folder: Path) -> None:
+    """Run the blocks of a document as one program, and compare what it prints."""
+    (folder / "document.py").write_text(program(text))
+    ran = run("-W", "error", "document.py", cwd=folder)
+    skipped(ran.stderr)
     assert ran.returncode == 0, ran.stderr
+    place = 0
+    for _, expected in shown(text, "python"):
+        found = re.compile(pattern(expected)).search(ran.stdout, place)
+        assert found, f"not printed, or not in its place:\n{expected}\nbut:\n{ran.stdout}"
+        place = found.end()
+
+
+def check_walk(text: str, folder: Path) -> None:
+    """Write the files of a document, run its shell blocks, and compare what they print."""
+    expected = {block.line: output for block, output in shown(text, "sh")}
+    for block in blocks(text):
+        if block.path:
+            file = folder / block.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            old = file.read_text() if "the end of" in block.before else ""
+            file.write_text(old + block.text)
+        elif block.language == "sh":
+            printed = shell(block.text, folder)
+            if block.line in expected:
+                same = re.fullmatch(pattern(expected[block.line]), printed.strip())
+                assert same, f"line {block.line}:\n{block.text}printed:\n{printed}"
+        else:
+            assert block.language != "python", f"line {block.line}: which file is this?"
+
+
+def shell(commands: str, folder: Path) -> str:
+    """Run commands as a reader types them, and return what they print."""
+    lines = "".join(f"{line}\n" for line in commands.splitlines() if not line.startswith("pip install"))
+    ran = subprocess.run(
+        ["sh", "-e", "-c", lines],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    skipped(ran.stdout)
+    assert ran.returncode == 0, f"{lines}\n{ran.stdout}"
+    return ran.stdout
+
+
+def check(text: str, folder: Path) -> None:
+    (check_walk if is_walk(text) else check_program)(text, folder)
+
+
+@pytest.mark.parametrize("document", PROGRAMS)
+def test_the_program_of_a_document_runs_and_prints_what_it_shows(document, tmp_path):
+    check((ROOT / document).read_text(), tmp_path)
+
+
+def on_servers() -> Iterator[tuple[str, str]]:
+    """The documents whose programs connect by the line of the tabs, and the servers."""
+    (sqlite,) = (tab["code"] for tab in TAB.finditer(TABS.read_text()) if tab["name"] == "SQLite")
+    for document, kind in product(PROGRAMS, SERVERS):
+        code = "".join(block.text for block in blocks((ROOT / document).read_text()))
+        if document.startswith(ON_SERVERS) and document not in ON_SQLITE and sqlite in code:
+            yield document, kind
+
+
+@pytest.mark.parametrize(("document", "kind"), list(on_servers()))
+def test_the_program_of_a_page_runs_on_a_server(document, kind, tmp_path):
+    with database_on(SERVERS[kind]) as (server, name):
+        check(by_server((ROOT / document).read_text(), server, name), tmp_path)
 
 
 BLOCKS = """\
@@ -179,3 +399,52 @@ def test_blocks_see_what_those_before_them_defined(tmp_path):
 def test_a_block_that_is_not_closed_is_an_error():
     with pytest.raises(AssertionError, match="not closed"):
         program("```python\none = 1\n")
+
+
+WALK = """\
+`app/one.py`:
+
+```python
+print(1)
+```
+
+Add at the end of `app/one.py`:
+
+```python
+print({second})
+```
+
+```sh
+pip install nothing
+python app/one.py
+```
+
+```text
+1
+2
+```
+"""
+
+
+def test_a_walk_writes_files_runs_commands_and_compares_what_they_print(tmp_path):
+    assert is_walk(WALK)
+    check_walk(WALK.format(second=2), tmp_path)
+    with pytest.raises(AssertionError, match=r"printed:\s+1\s+3"):
+        check_walk(WALK.format(second=3), tmp_path)
+
+
+def test_what_a_program_shows_is_compared(tmp_path):
+    check_program("```python\nprint(1)\n```\n\n```text\n1\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="not printed"):
+        check_program("```python\nprint(1)\n```\n\n```text\n2\n```\n", tmp_path)
+
+
+def test_a_block_that_is_marked_is_no_part_of_a_program_and_a_hidden_one_is():
+    text = "<!--\n```python\none = 1\n```\n-->\n\n<!-- not run: no such server -->\n```python\none = 2\n```\n"
+    assert [block.text for block in blocks(text)] == ["one = 1\n"]
+
+
+def test_blocks_in_tabs_are_no_part_of_a_program():
+    tabs = "::::{tab-set}\n:::{tab-item} SQLite\n```python\none = 1\n```\n:::\n::::\n\n```python\none = 2\n```\n"
+    assert [block.text for block in blocks(tabs)] == ["one = 2\n"]
+    assert [tab["code"] for tab in TAB.finditer(tabs)] == ["one = 1\n"]

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SERVERS, database_on
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # example -> parts of its output, in this order; other output may be between them
@@ -54,6 +56,11 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "'X-Ready': 5",
         "'Taken-Zombie': 4",
     ),
+    "exactly_once": (
+        "6 workers were killed. 300 payments were taken; ",
+        "holds every payment is done\nholds every payment has one booking\n"
+        "holds every balance is the sum of its payments\n",
+    ),
     "own_tubes": (
         "Read a love letter\nRead a bill\nKept: 2, calls: 2 acks\n",
         "From the desk: the last\nFrom the desk: the second\nFrom the desk: the first sheet\n",
@@ -63,6 +70,10 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "Processed: {'ack': 999, 'bury': 1}\nBuried: customer 1000, no price: a lot\n",
         "After the correction: {'ack': 1}\n",
         "Done: 1000 orders, 596189.40 in all\n",
+    ),
+    "spark_cluster": (
+        "Worked off: {'ack': 2000}\n",
+        f"2000 numbers, 262 of them prime; the most factors: {' x '.join(['2'] * 11)}\n",
     ),
     "spark_report": (
         "mail: 86% of the ended tasks were done, 14% buried\nthumbnail: 100% of the ended tasks were done, 0% buried\n",
@@ -74,6 +85,14 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "8 workers read 48 pages of 4 hosts; the hosts were busy ",
         " times.\nBuried: /gone, /gone, /gone, /gone\n",
         *[" requests, at most 1 at a time\n"] * 4,
+    ),
+    "console_fastapi": (
+        "Nobody: 401\nBob looks: 200\nBob digs: 403\nAnn digs: 200\n",
+        "The history: dig by ann: it answers again\n",
+    ),
+    "console_django": (
+        "Nobody: 302 /admin/login/?next=/queues/\nBob is not of the staff: 302\nAnn looks: 200\nAnn digs: 200\n",
+        "The history: dig by ann: it answers again\n",
     ),
     "demo": (
         "Put examples/demo.py before all others, with wait=. The answer after ",
@@ -102,6 +121,8 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         " dug up\n",
         "the same 8 checks hold again",
         "sqlite3 ",
+        "The console shows it in a browser:\n    ",
+        " -m xq serve ",
     ),
 }
 
@@ -156,6 +177,34 @@ def test_an_example_of_spark_runs_and_prints_its_output(name, tmp_path):
         pytest.skip(err.splitlines()[-1])
     assert code == 0, err  # Spark itself warns of this and that
     check_printed(name, out)
+
+
+# exactly once, on servers as well
+
+
+SCHEMES = {"postgres": "psycopg3", "mariadb": "mysql"}
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_effects_happen_exactly_once_on_a_server(kind, tmp_path):
+    with database_on(SERVERS[kind]) as (server, name):
+        url = server.url(name)
+        code, out, err = end(start("exactly_once", tmp_path, SCHEMES[kind] + url[url.index("://") :]))
+        assert (code, err) == (0, "")
+        check_printed("exactly_once", out)
+
+
+def test_an_effect_that_happened_twice_is_found(tmp_path):
+    (tmp_path / "exactly_once.py").write_text(
+        (EXAMPLES / "exactly_once.py").read_text().replace("Booking.create(payment=payment)", TWICE)
+    )
+    process = start(str(tmp_path / "exactly_once"), tmp_path)
+    code, out, err = end(process)
+    assert (code, err) == (1, "")
+    assert "FAILS every payment has one booking\nholds every balance" in out
+
+
+TWICE = "Booking.insert_many([{'payment': payment}] * (1 + (payment.id == 1))).execute()"
 
 
 # the demo
@@ -328,7 +377,7 @@ def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, ca
         ("UPDATE receipt SET module_id = (SELECT id FROM module WHERE status = 'B')", "acked exactly once"),
         ("UPDATE module SET status = 'D' WHERE status = 'B'", "acked exactly once"),
         ("DELETE FROM module_xq_history WHERE id = 1", "the history has every"),
-        ("UPDATE module_xq_history SET target = 'B' WHERE target = 'D'", "the history has every"),
+        ("UPDATE module_xq_history SET target = 'B' WHERE target = 'D'", "the statistics equal a GROUP BY"),
         ("UPDATE module SET attempts = 2 WHERE id = 1", "taken once"),
         ("UPDATE module SET attempts = 2 * (id = 1) + (id > 2)", "taken once"),
         ("UPDATE module SET status = 'T' WHERE id = 1", "Done or Buried"),
@@ -340,8 +389,8 @@ def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, ca
             "put once",
         ),
         ("UPDATE module SET error = NULL", "has its error"),
-        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = '' AND target = 'D'", "the statistics equal a GROUP BY"),
-        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = 'a' AND target = 'D'", "by package"),
+        ("INSERT INTO module_xq_count VALUES ('', 'T', 'D', 1)", "the statistics equal a GROUP BY"),
+        ("INSERT INTO module_xq_count VALUES ('a', 'T', 'D', 1)", "by package"),
         ("DROP TRIGGER module_xq_delete; DELETE FROM module WHERE id = 1", "nothing uncounted"),
     ],
 )

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MISSING = next((name for name in ("pyspark", "pyarrow") if find_spec(name) is None), None)
-# Compiling, and planning anew as a query goes on, take longer than they save where there are few rows.
-SHORT_RUN = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.adaptive.enabled": False,
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": False,
-}
 REQUIRED = "XQ_REQUIRE_ALL" in os.environ
 
 
@@ -45,7 +38,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def spark() -> Iterator[SparkSession]:
     """A session with two threads for workers, which is stopped when all tests are over."""
     try:
-        session = xq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2, **SHORT_RUN)
+        session = xq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2)
     except xq.ConfigurationError as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("ERROR")

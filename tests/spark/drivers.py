@@ -16,9 +16,11 @@ import peewee as pw
 HOME = Path(__file__).parent.parent.parent
 
 # The connections of Peewee are not pickled, and where the function is defined is imported anew.
+# One that hangs says where and ends, before the limit of its test is over.
 RUN = """
-import importlib, pickle, sys
+import faulthandler, importlib, pickle, sys
 
+faulthandler.dump_traceback_later(400, exit=True)
 kind, name, options, module, function, arguments = pickle.loads(bytes.fromhex(sys.stdin.readline()))
 db = kind(name, **options)
 getattr(importlib.import_module(module), function)(db, lambda text: print("told", text, flush=True), *arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.conftest import Maker
 from tests.factories import task
 from tests.spark.counts import FEATURES, busy, count, counted, is_current, of_history
 from tests.steps import PATIENCE, eventually
+from tests.support.console import consoles, visitor  # noqa: F401
+from xq import serve
 
 
 def files(folder: Path, n: int) -> None:
@@ -128,6 +131,14 @@ def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
     with pytest.raises(StreamingQueryException, match="another checkpoint"):
         count(spark, queue, tmp_path / "another")
     assert counted(queue) == of_history(queue)
+
+
+def test_the_console_shows_what_a_stream_has_counted(spark, queue, tmp_path):
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)
+    page = visitor(serve.app([queue], activity="told")).get("/q/Task/activity").text
+    shown = re.findall(r"<b>(\d+)</b><span>(put|done|buried|killed|expired)</span><svg", page)
+    assert shown == [("5", "put"), ("1", "done"), ("1", "buried"), ("1", "killed"), ("0", "expired")]
 
 
 def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import date
 from html.parser import HTMLParser
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -26,15 +28,18 @@ from pyspark.sql import functions as F
 
 from tests.conftest import Maker
 from tests.factories import task
-from tests.spark.histories import BEFORE, BEGIN, EVIL, SECOND, WAYS, a_history
+from tests.spark.histories import BEFORE, BEGIN, EVIL, KEYS, SECOND, WAYS, a_history
 from tests.spark.reckoning import Reckoning, Row, moment
 from tests.steps import eventually
 from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
-from xq.adapters.spark.moves import HISTORY, UNITS
+from xq.adapters.spark.last import Last
+from xq.adapters.spark.moves import HISTORY
 from xq.adapters.spark.report import ERRORS, LIVE, Report, report, write_report
-from xq.adapters.spark.tables import TABLES, Span
+from xq.adapters.spark.spans import Span
+from xq.adapters.spark.tables import TABLES
 from xq.core.errors import BadType, BadValue, FeatureOff
+from xq.pipeline.checkpoints import UNITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +47,22 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 NO_SPARK: Any = None
 NUMBERS = ("id", "at_us", "attempt")
+TIMES = "n p50 p90 p99 max"
+COLUMNS = {
+    name: columns.split()
+    for name, columns in {
+        "throughput": "queue tube unit bucket put taken done buried killed expired",
+        "states": f"queue tube state {TIMES}",
+        "lives": f"queue tube {TIMES}",
+        "overall": f"queue measure {TIMES}",
+        "retries": "queue tube attempts n",
+        "shares": "queue tube done buried expired killed",
+        "backlog": "queue tube bucket arrived departed backlog ready",
+        "stuck": "queue key state since seconds",
+        "failures": "queue tube error n latest",
+        "transitions": "queue tube source target event n",
+    }.items()
+}
 
 
 def frame(spark: SparkSession, rows: Iterable[Row], columns: Iterable[str]) -> DataFrame:
@@ -59,6 +80,7 @@ def numbers(table: DataFrame) -> set[tuple[Any, ...]]:
 
 def check(found: Report, reckoning: Reckoning) -> None:
     for name in TABLES:
+        assert found.tables[name].columns == COLUMNS[name]
         expected, got = getattr(reckoning, name)(), numbers(found.tables[name])
         assert got == expected, name
 
@@ -107,6 +129,55 @@ def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_fa
     frames = frame(spark, rows, HISTORY), frame(spark, live, LIVE)
     found = write_report(folder, names, *frames, *span[:2], now=span[2], buried=frame(spark, buried, ERRORS))
     check(found, Reckoning(rows, live, *span, buried))
+
+
+COUNTING = ("throughput", "retries", "shares", "backlog", "failures", "transitions")
+
+
+def test_reports_that_go_on_from_the_last_count_as_one_of_the_whole_history(spark, tmp_path):
+    chance = Random(7)
+    names = [f"queue {i}" for i in range(TOGETHER)]
+    parts: list[list[Row]] = [[], [], []]
+    everything: list[Row] = []
+    silent: list[Row] = []
+    for name in names:
+        steps = [chance.randrange(WAYS) for _ in range(60)]
+        rows, there = a_history(name, chance.randrange(BEFORE), steps, chance.randrange(5))
+        everything += rows
+        silent += [row for row in there if row["key"] == "silent"]
+        seen = max(next((i for i, row in enumerate(rows) if row["key"] == key), 0) for key in KEYS) + 1
+        cuts = [0, *sorted(chance.randrange(seen, len(rows) + 1) for _ in range(2)), len(rows)]
+        for part, (first, end) in zip(parts, pairwise(cuts), strict=True):  # a few rows are read again
+            part += [{**row, "ahead": first + i >= end} for i, row in enumerate(rows[first : end + 3])]
+    moments = sorted(row["at_us"] for row in everything)
+    folder, last, found = Folder(spark, tmp_path), None, None
+    n: Counter[tuple[str, str]] = Counter()
+    live: list[Row] = []
+    buried: list[Row] = []
+    for i, part in enumerate(parts):
+        until = moments[len(moments) * (i + 1) // 3] if i < 2 else moments[-1] + 1
+        known = {(row["queue"], row["key"]): row for each in parts[: i + 1] for row in each}
+        live = [*silent, *({**row, "state": row["target"]} for row in known.values() if row["target"] in "RTW")]
+        buried = [{**row, "error": row["key"]} for row in known.values() if row["target"] == "B"]
+        history = frame(spark, part, HISTORY)
+        flags = [(row["queue"], row["id"], row["ahead"]) for row in part]
+        is_ahead = spark.createDataFrame(flags, "queue string, id long, ahead boolean")
+        history = history.join(is_ahead, ["queue", "id"])
+        more: Any = {"now": until, "buried": frame(spark, buried, ERRORS), "checkpoints": dict.fromkeys(names, ())}
+        found = write_report(folder, names, history, frame(spark, live, LIVE), None, until, last=last, **more)
+        last = Last.of(folder, names)
+        for row in found.tables["overall"].collect():
+            n[row.queue, row.measure] += row.n
+    assert found
+    assert last
+    whole = Reckoning(everything, live, last.since, last.until, last.until, buried)
+    for name in COUNTING:
+        assert numbers(found.tables[name]) == getattr(whole, name)(), name
+    finished = ("Done", "Zombie")  # a stay in them that began before the last report is not known
+    expected = {row[:2]: row[2] for row in whole.overall() if row[1] not in finished}
+    assert {place: many for place, many in n.items() if place[1] not in finished} == expected
+    with pytest.raises(BadValue, match="this one of another"):
+        Last.of(folder, ["another"])
 
 
 def test_a_span_has_buckets_of_which_there_are_not_too_many():
@@ -234,12 +305,67 @@ def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_share
     check(found, Reckoning(rows, live, *Page(found.html).span, buried))
 
 
+def test_a_report_that_goes_on_from_the_last_reads_only_what_is_new(spark, make_shared, tmp_path):
+    Task, out = worked(make_shared), tmp_path / "report"
+    with pytest.raises(BadValue, match="no report to go on from"):
+        report(spark, Task, "last", out=out)
+    report(spark, {"one": Task}, out=out)
+    taken = Task.xq.take_many(3)
+    Task.ack(taken[0])
+    Task.bury(taken[1])
+    Task.xq.put_many([task(tube="a"), task(tube="c")])
+    newest = Task.xq.History.select(pw.fn.MAX(Task.xq.History.id)).scalar()
+    eventually(lambda: (Task.xq.pipeline.extract("history").bounds() or (0, 0))[1] == newest)
+    until = time.time() + 3600
+    found = report(spark, {"one": Task}, "last", until, out=out)
+    rows, live, page = history_of("one", Task.xq), live_of("one", Task), Page(found.html)
+    whole = Reckoning(rows, live, *page.span, buried_of("one", Task))
+    for name in COUNTING:
+        assert numbers(found.tables[name]) == getattr(whole, name)(), name
+    new = {row.state: row.n for row in found.tables["overall"].select(F.col("measure").alias("state"), "n").collect()}
+    assert (new["Ready"], new["Taken"]) == (3, 2)  # those from before the last report began in it
+    assert (page.data["timed"] > page.data["since"], page.data["compared"]) == (True, False)
+    with pytest.raises(BadValue, match="ends at"):
+        report(spark, {"one": Task}, "last", 5, out=out)
+    with pytest.raises(BadValue, match="this one of two"):
+        report(spark, {"two": Task}, "last", out=out)
+    with pytest.raises(BadValue, match="archive="):
+        report(spark, {"one": Task}, "last", out=out, archive=out)
+
+
 def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings():
     tell = "from xq.adapters.spark.tables import TABLES; print(*(len(table.meaning) for table in TABLES.values()))"
     told = subprocess.run([sys.executable, "-OO", "-c", tell], check=True, capture_output=True, text=True, timeout=300)
     lengths = [int(length) for length in told.stdout.split()]
     assert len(lengths) == len(TABLES)
     assert min(lengths) > 40
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_report_is_at_most_20_jobs_and_shows_its_progress_on_a_terminal_only(
+    spark, make_shared, tmp_path, monkeypatch, capsys
+):
+    Task = make_shared({"history": True, "buried": True}, roles=("tube",))
+    Task.xq.put_many([task(tube=tube) for tube in "ab"])
+    Task.xq.take_many(2)
+    terminal = Terminal()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        spark.sparkContext.setJobGroup(str(tmp_path), "")  # a name of its own: the session is that of other tests, too
+        try:
+            report(spark, Task, since=1, out=tmp_path / "report")
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(tmp_path))
+    assert 0 < len(jobs) <= 20
+    assert "reading the history" in terminal.getvalue()
+    capsys.readouterr()
+    report(spark, Task, out=tmp_path / "report")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):

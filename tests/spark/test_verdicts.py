@@ -135,4 +135,4 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark
     assert "before: 33.3 %" in browser.text()
     assert "stuck: 9" in browser.one("#thresholds").get_attribute("textContent")
     browser.one("#queue option[value=new]").click()
-    assert "Nothing stands beside these figures" in browser.text()
+    assert "These figures are compared with nothing" in browser.text()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
+import re
+import subprocess
+import sys
+import traceback
+from pathlib import Path
 
 import pytest
 
 import xq
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # the errors
 
@@ -50,6 +59,71 @@ def test_every_error_is_an_error_of_xq():
 def test_an_error_reaches_another_process_whole(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+ERRORS = [value for name in xq.__all__ if isinstance(value := getattr(xq, name), type) and issubclass(value, xq.Error)]
+
+
+def test_a_traceback_names_the_section_that_explains_the_error():
+    error = xq.NotOwner("ack", 5, "me")
+    note = "Read docs/errors.md#notowner in the documentation of xq."
+    assert traceback.format_exception(error)[-2:] == [f"xq.core.errors.NotOwner: {error}\n", f"{note}\n"]
+    assert "docs/errors" not in str(error)
+    program = "import xq; raise xq.UnknownSession('a')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.stderr.splitlines()[-1] == "Read docs/errors.md#unknownsession in the documentation of xq."
+
+
+def test_the_section_of_an_error_of_the_application_is_that_of_its_class_of_xq():
+    class Crowded(xq.Full):
+        pass
+
+    assert Crowded("Task", 2, 1).__notes__ == ["Read docs/errors.md#full in the documentation of xq."]
+
+
+def test_notes_are_made_when_they_are_asked_for_and_keep_those_of_the_application():
+    error = xq.NotFound("Task", 5)
+    assert "__notes__" not in vars(error)
+    error.add_note("while the shop was closed")
+    section = "Read docs/errors.md#notfound in the documentation of xq."
+    assert error.__notes__ == [section, "while the shop was closed"]
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert (type(again), str(again), vars(again)) == (xq.NotFound, str(error), vars(error))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_has_the_section_that_its_note_names(error):
+    (note,) = error.__new__(error).__notes__
+    page, _, anchor = note.split()[1].partition("#")
+    headings = re.findall("^### (.+)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert anchor in [heading.lower() for heading in headings]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        xq.NotFound("Task", 5),
+        xq.WrongState("ack", 5, "R", ("T",)),
+        xq.NotOwner("ack", 5, "me"),
+        xq.SessionLost("ack", 5, "me"),
+        xq.FeatureOff("put needs it", feature="delayed"),
+        xq.Duplicate("Task", "a", 5),
+        xq.Full("Task", 2, 1),
+        xq.Undone("Task", 5),
+        xq.NotInstalled("Task", ["a table"]),
+        xq.UnknownSession("a"),
+        xq.Conflict("keep", "zombie", "(T, ack)"),
+        xq.TubeExists("mails", "fifo"),
+        xq.UnknownTube("mails", []),
+        xq.TubeBusy("mails", 1),
+        xq.TubeDropped("mails"),
+        xq.NotRunning("WAITING"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_says_what_its_attributes_are(error):
+    told = inspect.getdoc(type(error)) or ""
+    assert [name for name in vars(error) if f"`{name}`" not in told] == []
 
 
 # before any SQL

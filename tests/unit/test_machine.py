@@ -177,6 +177,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "unique": ({"unique": True}, CORE),
     "utube": ({"utube": True}, CORE),
     "limit": ({"limit": 5}, CORE),
+    "rate": ({"rate": "5/m"}, CORE),
     "history": ({"history": True}, CORE),
     "events": ({"events": True}, CORE),
     "priority": ({"priority": True}, CORE),
@@ -223,6 +224,7 @@ FULL = {
     "unique": True,
     "utube": 2,
     "limit": 1000,
+    "rate": "1000000/s",
 }
 
 FULL_TABLE = table("""
@@ -332,7 +334,7 @@ def test_the_order_in_which_features_are_named_changes_no_row():
 
 # pairs
 
-TRIED = {"id": "uuid", "retval": "tuple", "limit": 5}  # True for the others
+TRIED = {"id": "uuid", "retval": "tuple", "limit": 5, "rate": "5/m"}  # True for the others
 CONFLICTS = {frozenset({"keep", "zombie"}), frozenset({"ttl", "lifetime"})}
 
 

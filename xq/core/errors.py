@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, ClassVar
 
 from xq.core.words import PLAIN, Wording
@@ -18,7 +19,17 @@ def shown(value: object) -> str:
 
 
 class Error(Exception):
-    """The base class of all errors of xq. A call that raises one has left the table unchanged."""
+    """The base class of all errors of xq. A call that raises one has left the table unchanged.
+
+    Catch it to catch them all. A note, which a traceback shows and `str` does not, names the section of docs/errors.md.
+    """
+
+    @cached_property
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # it can be written: a cached_property is in the __dict__
+        # Made when a traceback asks for it: most errors are caught, and never shown. `add_note` asks for it too, and
+        # appends to this list.
+        known = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return [f"Read docs/errors.md#{known.__name__.lower()} in the documentation of xq."]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # pickled with all its attributes, so that a worker process can pass it on
@@ -32,13 +43,17 @@ def _unpickled(kind: type[Error], args: tuple[Any, ...], parts: dict[str, Any]) 
 
 
 class ConfigurationError(Error):
-    """The arguments of `upgrade` contradict each other or the model. No database was touched."""
+    """The arguments of `upgrade` contradict each other or the model, or a call can never work in this program.
+
+    It is raised when the program starts, before any database is touched, or by the call that cannot work, such as `run`
+    of a queue without a worker. The message names the argument: change the program.
+    """
 
 
 class Conflict(ConfigurationError):
     """Two features decide the same thing.
 
-    `features` are the two names, `claim` what both decide.
+    `upgrade` and `reconfigure` raise it. `features` are the two names, `claim` is what both decide: use one of them.
     """
 
     def __init__(self, one: str, other: str, claim: str) -> None:
@@ -50,7 +65,9 @@ class Conflict(ConfigurationError):
 class NotInstalled(Error):
     """The table lacks what the queue needs, or another configuration of the queue was installed.
 
-    `missing` lists what is missing or different.
+    The first call that needs the database raises it. Call `Page.xq.install()`, or run the migrations, before the
+    program starts. If processes define the queue differently, give all of them the same definition, then install it.
+    `missing` lists what is missing or different; `Page.xq.check()` returns it as well.
     """
 
     def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:
@@ -65,7 +82,11 @@ class NotInstalled(Error):
 
 
 class TubeDropped(NotInstalled):
-    """This process or another one dropped the tube."""
+    """This process or another one dropped the tube.
+
+    Any call on a tube object raises it from then on. `create_tube` makes another tube of this name, which starts empty.
+    `name` is the name of the tube, and `missing` says that it was dropped.
+    """
 
     def __init__(self, name: str) -> None:
         self.name, self.missing = name, ("it was dropped",)
@@ -75,7 +96,8 @@ class TubeDropped(NotInstalled):
 class FeatureOff(Error):
     """The call, or one of its options, belongs to a feature that this queue does not have.
 
-    `feature` names the feature; `role` names the role to map, if only that is missing.
+    Add the feature to `features=` of `upgrade`, and install the queue again; or leave the option out. `feature` names
+    the feature; `role` names the role to map in `fields=`, if only that is missing.
     """
 
     def __init__(self, message: str, *, feature: str = "", role: str = "") -> None:
@@ -85,15 +107,27 @@ class FeatureOff(Error):
 
 
 class BadValue(Error, ValueError):
-    """A value has the right type but is not valid here."""
+    """A value has the right type but is not valid here.
+
+    The message names the value and what is valid. It is a ValueError as well.
+    """
 
 
 class BadType(Error, TypeError):
-    """A value has the wrong type, or the method does not have this option."""
+    """A value has the wrong type, or the method does not have this option.
+
+    The message names the value and the type. It is a TypeError as well.
+    """
 
 
 class NotFound(Error):
-    """The queue has no task with this key."""
+    """The queue has no task with this key.
+
+    The task was acked, killed or dropped, it never existed, or its row has a status that is none of the queue's. A
+    worker's ack raises it if the task was deleted while the function ran: there is nothing left to do. With the feature
+    `keep` acked tasks stay. `key` is the key, and `found` says what the table has instead ("" if nothing).
+    `operation` raises it for an unknown number, and `Batch.fail` for a task of another batch.
+    """
 
     def __init__(self, queue: str, key: Any, found: str = "") -> None:
         super().__init__(f"there is no task {shown(key)} in {queue}{found}")
@@ -104,7 +138,10 @@ class NotFound(Error):
 class WrongState(Error):
     """The task is in a state from which the event does not move it.
 
-    `state` is its letter; `allowed` are the letters of the states from which the event moves a task.
+    Often another call was faster: an ack finds the task ready if its ttr has expired, and waiting if it was released.
+    After a late ack another attempt follows, so drop the result; or do the work in the transaction of the ack, and the
+    database undoes it. `Page.xq.why(key)` says where the task stands. `key` is its key, `state` the letter of its
+    state; `allowed` are the letters of the states from which the event moves a task.
     """
 
     def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str], wording: Wording = PLAIN) -> None:
@@ -116,7 +153,13 @@ class WrongState(Error):
 
 
 class NotOwner(Error):
-    """Another session has taken the task, or another take than the one that returned this object."""
+    """Another session has taken the task, or another take than the one that returned this object.
+
+    The ttr of the task expired and it was taken again, or an operator took it away. The other owner works on it, so
+    drop the result, and do not repeat the call. If this happens often, raise ttr or `touch` the task while it runs. A
+    call with a bare key works only in the session that took the task. `key` is the key of the task, and `owner` the
+    token of its owner (None if none is known).
+    """
 
     def __init__(self, event: str, key: Any, owner: str | None, wording: Wording = PLAIN) -> None:
         self.key, self.owner = key, owner
@@ -126,7 +169,8 @@ class NotOwner(Error):
 class SessionLost(NotOwner):
     """The session that took the task was lost: its connection, and with it its liveness lock, was lost before close().
 
-    The task was released, and another session may have taken it by now.
+    The task was released, and another session may have taken it by now. Drop the result and go on: the next take
+    registers a new session. `key` is the key of the task, and `owner` the token of its take.
     """
 
     def __init__(self, event: str, key: Any, owner: str | None) -> None:
@@ -139,7 +183,12 @@ class SessionLost(NotOwner):
 
 
 class InTransaction(Error):
-    """A call would wait within a transaction, perhaps forever: others do not see what the transaction wrote."""
+    """A call would wait within a transaction, perhaps forever: others do not see what the transaction wrote.
+
+    `take` with a timeout, `put` with `wait` or `timeout`, `wait` and `run` raise it. Wait before or after the
+    transaction, or call `take()` without a timeout. In a `TestCase` of Django, which is a transaction, `take` with a
+    timeout polls.
+    """
 
     def __init__(self, what: str, otherwise: str) -> None:
         super().__init__(
@@ -151,7 +200,8 @@ class InTransaction(Error):
 class LeftOpen(Error):
     """The worker's function returned and left a transaction open that it began.
 
-    The worker rolled the transaction back.
+    The worker rolled the transaction back, and the attempt has failed. End each transaction before the function
+    returns, for example by `with db.atomic():`.
     """
 
     def __init__(self, what: str) -> None:
@@ -162,7 +212,11 @@ class LeftOpen(Error):
 
 
 class Undone(Error):
-    """The worker's function finished its task within a transaction, rolled that back, and returned."""
+    """The worker's function finished its task within a transaction, rolled that back, and returned.
+
+    So the task is not finished, and the attempt has failed. Raise an exception to fail on purpose, or finish the task
+    outside the transaction that you roll back. `key` is the key of the task.
+    """
 
     def __init__(self, queue: str, key: Any) -> None:
         self.key = key
@@ -173,7 +227,10 @@ class Undone(Error):
 
 
 class ArchiveBusy(Error):
-    """Another process, or another call of this one, archives or restores tasks of this queue."""
+    """Another process, or another call of this one, archives or restores tasks of this queue.
+
+    One such call runs at a time for each queue. Call again when the other has ended.
+    """
 
     def __init__(self, queue: str) -> None:
         super().__init__(
@@ -184,7 +241,8 @@ class ArchiveBusy(Error):
 class Duplicate(Error):
     """Another task has the same value of the role `unique`.
 
-    `value` is that value and `key` the key of the other task, or None if they are not known.
+    Call `put(..., on_conflict="skip")` to get the other task, or "replace" to update it. `value` is that value and
+    `key` the key of the other task, or None if they are not known.
     """
 
     def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
@@ -195,7 +253,11 @@ class Duplicate(Error):
 
 
 class Full(Error):
-    """The queue holds as many tasks as its feature `limit` allows."""
+    """The queue holds as many tasks as its feature `limit` allows.
+
+    Put again when some are done, or wait for room: `put(task, timeout=seconds)`. `put_many` puts all or none, so put
+    fewer at once. `limit` is the number of unfinished tasks that the queue allows.
+    """
 
     def __init__(self, queue: str, limit: int, adding: int) -> None:
         self.limit = limit
@@ -206,7 +268,11 @@ class Full(Error):
 
 
 class UnknownSession(Error):
-    """The database has no open session with this uuid."""
+    """The database has no open session with this uuid.
+
+    It was closed, its time in `configure(session_ttr=)` has passed, or it never existed. Its tasks were released: call
+    `session()` for a new one. `uuid` is the one that was given.
+    """
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -214,7 +280,10 @@ class UnknownSession(Error):
 
 
 class TubeExists(BadValue):
-    """A tube of this name exists already, and create_tube was called without if_not_exists=True."""
+    """A tube of this name exists already, and `create_tube` was called without `if_not_exists=True`.
+
+    With `if_not_exists=True` the call returns the tube that exists. `name` and `type` are those of that tube.
+    """
 
     def __init__(self, name: str, type: str) -> None:
         self.name, self.type = name, type
@@ -222,7 +291,11 @@ class TubeExists(BadValue):
 
 
 class UnknownTube(Error, KeyError):
-    """No tube has this name, or its type is not registered in this process."""
+    """No tube has this name, or its type is not registered in this process.
+
+    Create the tube, or call `register_driver` for its type first. It is a KeyError as well. `name` is the name that was
+    asked for.
+    """
 
     def __init__(self, name: object, known: Iterable[str], type: str | None = None) -> None:
         self.name = name
@@ -236,7 +309,11 @@ class UnknownTube(Error, KeyError):
 
 
 class TubeBusy(Error):
-    """The tube cannot be dropped: its tasks are taken, or calls of this process wait in it."""
+    """The tube cannot be dropped: its tasks are taken, or calls of this process wait in it.
+
+    Ack or release the tasks, or call `release_all()`; end the waiting calls. Then drop it again. `name` is the name of
+    the tube, and `taken` the number of its taken tasks (0 if calls wait).
+    """
 
     def __init__(self, name: str, taken: int) -> None:
         self.name, self.taken = name, taken
@@ -247,7 +324,11 @@ class TubeBusy(Error):
 
 
 class NotRunning(Error):
-    """The `state` of the tubes of this database is not RUNNING, so their calls are refused."""
+    """The `state` of the tubes of this database is not RUNNING, so their calls are refused.
+
+    The database is read-only, or was until a moment ago. Call again when `state()` returns RUNNING. `state` is what it
+    was at the call: INIT, STARTUP, ENDING or WAITING.
+    """
 
     WHY: ClassVar = {
         "INIT": "there are no tubes yet, and the database is read-only",

@@ -113,7 +113,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that the database checks when tasks are put or taken. The dialect knows it by `name`."""
+    """A condition that the database checks when tasks are put or taken. `name` identifies it to the dialect."""
 
     name: str
     role: str = ""
@@ -194,11 +194,12 @@ ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Colum
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
     + ("now", "context", "session", "session_end", "token", "owner", "unique", "many", "since", "until", "adding")
-    + ("uuid", "queue", "lease", "waiter", "source", "target", "count", "name", "value", "savepoint")
-    + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
-    + ("whole", "spec", "tz", "next_us")
+    + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
+    + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
+    + ("whole", "spec", "tz", "next_us", "slot")
+    + ("filter", "actor", "reason", "chunk", "dry_run", "look", "kept_us")
 )
-NUMBERED: Final = re.compile(r"own_.*|([fkl]|skip)[0-9].*")
+NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
 
 
 def _never(task: Mapping[str, Any]) -> int:
@@ -232,8 +233,9 @@ class _Claims:
 
 
 class Machine:
-    """The transition table of one queue, composed of its features. Immutable.
+    """The transition table of one queue, composed of its features. Immutable. `print` shows it.
 
+    `rows` are its transitions, `states` the letters of its states, and `timers` those of each state.
     Raises Conflict if two features decide the same thing, and ConfigurationError if a feature leaves a state that
     nothing enters, or requires a feature that is off.
     """
@@ -438,12 +440,12 @@ class Machine:
 
     @property
     def due(self) -> tuple[Transition, ...]:
-        """Return the rows that a timer runs, those of taken tasks first: the task may be due in the next state, too."""
+        """The rows that a timer runs, those of taken tasks first: the task may be due in the next state, too."""
         return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))
 
     @property
     def events(self) -> tuple[str, ...]:
-        """Return every event that a caller may run, in the order of the table."""
+        """The events that a caller may run, in the order of the table."""
         return tuple(self._sources)
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 
 Kind = Literal[
     "auto",
@@ -34,7 +35,10 @@ Kind = Literal[
     "other",
 ]
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
+NUMBERS: Final[tuple[Kind, ...]] = (*INTEGERS, "float", "double", "decimal")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
+# The types of columns of bytes. People, and the history, have such a key in hexadecimal digits.
+BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
 TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
@@ -62,6 +66,7 @@ class Field:
     native: object  # the type of values that need no conversion either way, if there is one
     digits: tuple[int, int] | None = None  # of a decimal: in total, and after the point
     computed: bool = False  # the database computes it from other columns, so no statement writes it
+    declared: str = ""  # its type in the database, where a model that was made of the table has none; for messages
 
 
 ORDERED_BY: Final = ("priority",)
@@ -123,7 +128,12 @@ HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue wi
     "event": "text",  # "write" if another program, or the application itself, wrote the row
     "owner": "text",  # the token of the take that begins or ends
     "attempt": "bigint",
+    "actor": "text",  # who ran an operator's transition (`Page.xq.acting`), and why; NULL for all others
+    "reason": "text",
 }
+
+LONGEST_ACTOR: Final = 255  # characters
+LONGEST_REASON: Final = 1_000
 
 
 SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
@@ -185,6 +195,9 @@ PASSING: Final = frozenset(
 )
 
 
+Joins = Literal["", "transaction", "pipeline"]
+
+
 class Driver(Protocol):
     """One driver, which this module does not import: each connection that is passed in belongs to it."""
 
@@ -192,10 +205,14 @@ class Driver(Protocol):
     errors_end_transactions: bool  # whether an error ends the transaction unless a savepoint protects it
     passing: frozenset[ErrorKind]  # PASSING, and the other kinds that this driver calls operational
 
+    @property
+    def joins(self) -> Joins:
+        """By what the ack of a task and the take of the next one cost less than each by itself; "" if by nothing."""
+
     def check(self, connection: Any, advice: str = "") -> None:
         """Raise ConfigurationError if this driver, or its server, cannot be used.
 
-        `advice` says how the ORM gets connections of this driver; it is used if the connection belongs to another one.
+        `advice` is how the ORM gets connections of this driver, for the error if the connection belongs to another one.
         """
 
     def in_transaction(self, connection: Any) -> bool:
@@ -209,12 +226,6 @@ class Driver(Protocol):
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, as a prepared one if the driver supports that."""
-
-    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        """Run one statement on a new cursor and return all its rows."""
-
-    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        """Run one statement without rows on a new cursor and return how many rows it changed."""
 
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
         """Write many rows with a statement that the dialect made for this driver's bulk load."""
@@ -236,6 +247,16 @@ class Driver(Protocol):
         """Return whether the server has sent a notification since the last call; notices when the connection is lost.
 
         No other thread may use the connection meanwhile.
+        """
+
+
+class PipelineDriver(Driver, Protocol):
+    """A driver that sends statements without waiting for their results: one that joins calls by a pipeline."""
+
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+        """Run statements as one transaction and return the rows of each.
+
+        They are sent together, and their results arrive together.
         """
 
 
@@ -299,6 +320,13 @@ class Connection(Protocol):
         """Return `work(self, values)`, run as one transaction, or as a savepoint if one is open.
 
         The ORM does not see this transaction, so `work` must not call the application.
+        """
+
+    def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
+        """Return `first()` and `then()`, run as one transaction, in which each `atomically` joins without a savepoint.
+
+        So both must catch no error. In a pipeline, the statements of `first` are sent with the first one of `then`, and
+        the lists of their rows are filled then. They stay empty if `then` handles an error of those.
         """
 
 
@@ -399,7 +427,7 @@ class Connections(Protocol):
         """Return the kind of an error."""
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether the same call may succeed later: after a lost connection, a locked row or a full disk, say.
+        """Return whether the same call may succeed later, as after a lost connection, a locked row or a full disk.
 
         False if the database rejected the statement, its values or a row.
         """
@@ -423,7 +451,7 @@ class Connections(Protocol):
         """The driver's connection of this thread; None if none is open."""
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        """Let SQL on this thread's connection call a function of this process, if the driver supports that.
+        """Register a function of this process for the SQL on this thread's connection, if the driver supports that.
 
         The database may call it once per statement instead of once per row.
         """

@@ -30,10 +30,13 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "utube": WORDS,
     "unique": (*WORDS, "uuid"),
     "error": ("text",),
+    "trace": ("text",),
 }
-NEEDED: Final = {  # Roles whose advice says more than the kinds above.
+NEEDED: Final = {  # Roles whose advice is more than the kinds above.
     "status": "a CharField, a TextField, or an IntegerField with statuses=",
 }
+TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
+TRACEPARENT: Final = 55  # which has so many
 OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
 
 # The offered roles that every queue maps. The owner in a column saves the side table, and with it three statements of
@@ -114,17 +117,24 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
     return roles
 
 
+def _said(field: Field) -> str:
+    """Return the kind of a field, or its declared type if no role accepts its kind."""
+    return (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
+
+
 def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     """Return why a field cannot hold a role, in words; None if it can."""
     if field.kind not in ROLES[role]:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
-        return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {field.kind}"
+        return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {_said(field)}"
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
         return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"
     if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
         return f"role 'owner': {store.name}.{field.name} holds {field.max_length} characters, {OWNER_LENGTH} are needed"
+    if role == "trace" and field.max_length is not None and field.max_length < TRACEPARENT:
+        return f"role 'trace': {store.name}.{field.name} holds {field.max_length} characters, {TRACEPARENT} are needed"
     return None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import decimal
+import json
 import math
 import numbers
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from operator import itemgetter
@@ -16,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
+from xq.core.ports import BYTES, INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -65,7 +67,8 @@ class Taken(NamedTuple):
     token: str | None
 
 
-class New(NamedTuple):
+@dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
+class New:
     """Tasks that are put by one statement: they have the same fields and the same seconds."""
 
     tasks: list[Mapping[str, Any]]  # by field name, as the application writes them; only of those whose key is made
@@ -82,8 +85,18 @@ class New(NamedTuple):
         place = self.names.index(name)
         return [row[place] for row in self.rows]
 
+    def with_default(self, name: str, value: Any) -> New:
+        """Return the same tasks with this value of a field, except those that bring another one."""
+        if name not in self.names:
+            rows = [(*row, value) for row in self.rows]
+            return replace(self, brought=(*self.brought, name), names=(*self.names, name), rows=rows)
+        at = self.names.index(name)
+        rows = [row if row[at] else (*row[:at], value, *row[at + 1 :]) for row in self.rows]
+        return replace(self, brought=tuple(dict.fromkeys((*self.brought, name))), rows=rows)
 
-class Shape(NamedTuple):
+
+@dataclass(slots=True, eq=False)
+class Shape:
     """How tasks with the same fields become rows: compiled for the first of them."""
 
     fields: tuple[str, ...] | None  # the names of the fields if the task uses names of columns, else None
@@ -147,12 +160,14 @@ class Tasks(Generic[T]):
     def in_role(self, task: T, role: str) -> Any:
         """Return the value of a role in a returned task; None if the role is not mapped."""
         field = self.table.roles.get(role)
-        if field is None:
-            return None
+        return None if field is None else self.data(task)[field.name]
+
+    def data(self, task: Any) -> Mapping[str, Any]:
+        """Return the fields of a returned task by name, in whatever form the feature retval gives it."""
         if isinstance(task, tuple):
-            return task[self._names.index(field.name)]
-        data: Any = self.store.data(task) or task
-        return data[field.name]
+            return dict(zip(self._names, task, strict=True))
+        data: Mapping[str, Any] = self.store.data(task) or task
+        return data
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """Return the parts of the key of a row, as the database holds them."""
@@ -190,32 +205,61 @@ class Tasks(Generic[T]):
 
         Raises BadType and BadValue.
         """
-        if isinstance(task, Taken):
-            return task
-        data = self.store.data(task)
-        if data is not None:
-            if (field := self._only_key) is not None:
-                value = data.get(field.name)
-                # As _key_part does: an application acks almost always what it has taken.
-                if not (type(value) is int is field.native and -(2**63) <= value < 2**63):
-                    value = self._key_part(field, value)
-                return (value,), getattr(task, TOKEN_ATTRIBUTE, None)
-            return self._key([data.get(field.name) for field in self.table.key]), getattr(task, TOKEN_ATTRIBUTE, None)
+        data = self.store.data(task)  # first: an application acks almost always what it has taken
+        if data is None:
+            return task if isinstance(task, Taken) else (self._key_named(task), None)
+        if (field := self._only_key) is None:
+            parts = self._key_in(data)
+        else:
+            value = data.get(field.name)
+            # As _key_part does.
+            if not (type(value) is int is field.native and -(2**63) <= value < 2**63):
+                value = self._key_part(field, value)
+            parts = (value,)
+        return parts, getattr(task, TOKEN_ATTRIBUTE, None)
+
+    def _key_in(self, data: Mapping[str, Any]) -> Parts:
+        return self._key([data.get(field.name) for field in self.table.key])
+
+    def _key_named(self, task: object) -> Parts:
+        """Return the key that a caller names otherwise than by an instance. Raises BadType and BadValue."""
         if isinstance(task, Mapping):
             missing = [field.name for field in self.table.key if field.name not in task]
             if missing:
                 raise BadValue(
                     f"a task of {self.store.name} is named by its key, and {missing[0]!r} is not in {shown(task)}"
                 )
-            return self._key([task[field.name] for field in self.table.key]), None
+            return self._key([task[field.name] for field in self.table.key])
         if isinstance(task, tuple) and len(task) == len(self._names) and len(task) != len(self.table.key):
-            return self._key([task[place] for place in self._key_at]), None
+            return self._key([task[place] for place in self._key_at])
         if len(self.table.key) == 1:
-            return self._key([task]), None
+            return self._key([task])
         if not isinstance(task, tuple) or len(task) != len(self.table.key):
             names = ", ".join(field.name for field in self.table.key)
             raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {shown(task)}")
-        return self._key(list(task)), None
+        return self._key(list(task))
+
+    def key_in_text(self, text: str) -> Any:
+        """Return the key that a person wrote, as methods take it: one of several parts as a JSON array.
+
+        Raises BadValue.
+        """
+        given: Any = [text]
+        if self._only_key is None:
+            try:
+                given = json.loads(text)
+            except (ValueError, RecursionError):
+                given = None
+            if not isinstance(given, list) or len(given) != len(self.table.key):
+                names = ", ".join(field.name for field in self.table.key)
+                raise BadValue(f"a key of {self.store.name} is a JSON array of {names}, not {shown(text)}")
+        parts = tuple(_part_in_text(field, str(part)) for field, part in zip(self.table.key, given, strict=True))
+        return parts[0] if len(parts) == 1 else parts
+
+    def key_as_text(self, parts: Sequence[Any]) -> str:
+        """Return a key, in the parts that the application has, as `key_in_text` reads it."""
+        texts = [part_as_text(part) for part in parts]
+        return str(texts[0]) if len(texts) == 1 else json.dumps(texts, default=str)
 
     def _key(self, parts: list[Any]) -> tuple[Any, ...]:
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
@@ -262,7 +306,7 @@ class Tasks(Generic[T]):
                 new.rows.extend(alike)
                 place += len(alike)
             last = together[-1] if together else None
-            if last is not None and last[1:3] == new[1:3] and last.own == new.own:
+            if last is not None and (last.brought, last.names, last.own) == (new.brought, new.names, new.own):
                 last.rows.extend(new.rows)
                 last.tasks.extend(new.tasks)
             else:
@@ -282,16 +326,17 @@ class Tasks(Generic[T]):
             return self.new(dict(zip(shape.fields, brought.values(), strict=True)))
         for name in shape.keys:
             if brought[name] is None:  # put makes the missing key
-                return self.new({other: value for other, value in brought.items() if other != name})
+                return self.new(_without(brought, name))
         values = brought
         if shape.defaults:
             values = {**shape.defaults, **brought}
             for name in shape.called:
                 values[name] = values[name]()
-        own = _NOTHING
-        if shape.own:
-            own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
-        return New([values], names, shape.names, [shape.row(values)], own)
+        row, own = shape.row, self._own(shape, values) if shape.own else _NOTHING
+        return New([values], names, shape.names, [row(values)], own)
+
+    def _own(self, shape: Shape, values: Mapping[str, Any]) -> Seconds:
+        return {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
@@ -403,14 +448,14 @@ class Tasks(Generic[T]):
             (field,) = missing
             keys = [self._key_part(field, maker(dict(task))) for task in new.tasks]
             rows = [(*row, key) for row, key in zip(new.rows, keys, strict=True)]
-            return new._replace(names=(*new.names, field.name), rows=rows, made_keys=True)
+            return replace(new, names=(*new.names, field.name), rows=rows, made_keys=True)
         if missing and self.machine.settings.id == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return new
 
-    def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
-        """Return the values of `update=`, converted, by field name. Only xq itself sets the role error (`sets_error`).
+    def updates(self, update: object, sets: str = "") -> dict[str, Any]:
+        """Return the values of `update=`, converted, by field name. Only xq itself `sets` a role, such as error.
 
         Raises BadType and BadValue.
         """
@@ -418,18 +463,18 @@ class Tasks(Generic[T]):
             return {}
         if type(update) is not dict and not isinstance(update, Mapping):
             raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
-        fields = self._updated.get((sets_error, *update))
+        fields = self._updated.get((sets, *update))
         if fields is None:
-            fields = self._updated[sets_error, *update] = [self._updatable(name, sets_error) for name in update]
+            fields = self._updated[sets, *update] = [self._updatable(name, sets) for name in update]
         return {
             field.name: value if type(value) is field.native else self._converted(field, value)
             for field, value in zip(fields, update.values(), strict=True)
         }
 
-    def _updatable(self, name: object, sets_error: bool) -> Field:
+    def _updatable(self, name: object, sets: str) -> Field:
         field = self._written(name)
         role = self._role_of.get(field.name)
-        if role and not (sets_error and role == "error"):
+        if role and role != sets:
             raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
         if field in self.table.key:
             raise BadValue(f"update cannot change the key {shown(name)}")
@@ -487,7 +532,7 @@ class Tasks(Generic[T]):
 
         Raises FeatureOff and BadValue for options that it does not take.
         """
-        meant = (source, event, to, *seconds)
+        meant = (source, event, to, *seconds) if seconds else (source, event, to)
         row = self._chosen.get(meant)
         if row is None:
             row = self._chosen[meant] = self._choose(source, event, seconds, to)
@@ -570,6 +615,10 @@ def named(parts: Parts) -> dict[str, Any]:
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
+def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in values.items() if other != name}
+
+
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
     return (items[i : i + size] for i in range(0, len(items), size))
@@ -588,3 +637,31 @@ def _ranked(value: Any) -> tuple[int, Any]:
         return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value
+
+
+def part_as_text(part: Any) -> Any:
+    """Return a part of a key as a person writes it: bytes in hexadecimal digits, as the history has them."""
+    return bytes(part).hex().upper() if isinstance(part, (bytes, bytearray, memoryview)) else part
+
+
+def _part_in_text(field: Field, text: str) -> Any:
+    if (kind := field.type.upper().partition("(")[0]) in BYTES:
+        read, wanted = (uuid.UUID, "a UUID") if kind == "UUIDB" else (bytes.fromhex, "hexadecimal digits, as 00FF27")
+        try:
+            return read(text)
+        except ValueError:
+            raise BadValue(f"the key {field.name!r} is {wanted}, not {shown(text)}") from None
+    if field.kind not in INTEGERS:
+        return text
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
+        raise BadValue(f"the key {field.name!r} is a whole number of up to 64 bits, not {shown(text)}")
+    return int(text)
+
+
+def count_of(n: object) -> int:
+    """Return a number of tasks. Raises BadType and BadValue."""
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise BadType(f"a number of tasks is an integer, not {shown(n)}")
+    if n < 0:
+        raise BadValue(f"a number of tasks is not negative: {shown(n)}")
+    return min(int(n), 2**62)  # a plain int: some drivers take no subclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -14,6 +15,19 @@ NAMES: Final[Mapping[str, str]] = {
     "Z": "Zombie",
     "D": "Done",
 }
+UNITS: Final = ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days"))
+
+
+def name_of(letter: str) -> str:
+    """Return the name of a state: of R, "ready"; of X, "deleted"; of a state of a user's own feature, its letter."""
+    return {**NAMES, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
+
+
+def lasting(seconds: float) -> str:
+    """Return a span of time: 250 ms, 4.2 s, 3 min, 5 h, 2 days."""
+    unit, name = next((unit, name) for most, unit, name in UNITS if abs(seconds) < most)
+    n = seconds / unit
+    return f"{n:.3g} {name}" if abs(n) < 1000 else f"{n:,.0f} {name}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Wording:
         return name.lower() if name else letter, f" ({', '.join(notes)})" if notes else ""
 
     def owner(self, token: str | None) -> str:
-        """Return who has taken a task that the caller may not move, and a remedy."""
+        """Return the owner of a task that the caller may not move, and a remedy."""
         who = f"another session, or by another take of this one ({token})" if token else "an unknown owner (plain SQL?)"
         return f"{who}; snatch() takes it away"
 

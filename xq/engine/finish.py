@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import NoneType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import (
@@ -33,16 +34,21 @@ T = TypeVar("T")
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
 
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
+RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
 TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
-class Asked(NamedTuple):
+@dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
+class Asked:
     """A checked call: its event, options, fields to write, and target state if the caller names one."""
 
     event: str
-    seconds: Seconds = NONE
-    fields: Mapping[str, Any] = NONE
+    seconds: Seconds
+    fields: Mapping[str, Any]
     to: str | None = None
+
+
+ACK: Final = Asked("ack", NONE, NONE)
 
 
 class Finish(Generic[T]):
@@ -59,6 +65,7 @@ class Finish(Generic[T]):
         self.in_doubt = in_doubt
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
+        self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
         self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
 
     # one task
@@ -70,14 +77,14 @@ class Finish(Generic[T]):
         options: Mapping[str, Any] = NONE,
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
-        sets_error: bool = False,
+        sets: str = "",
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
-        `bury` returns a buried task unchanged. With `sets_error`, `update` may also set the role error.
+        `bury` returns a buried task unchanged. `update` may also set the role that `sets` names.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
-        asked = self._asked(event, options, update, to, sets_error)
+        asked = self._asked(event, options, update, to, sets)
         parts, token = self.tasks.identify(key)
         state = self._only[event] if event in self._only else self._only_source(asked)
         if state is None:
@@ -116,7 +123,8 @@ class Finish(Generic[T]):
         rows = self._move(found, binding, asked, "key", transition, token, which)
         if not rows:
             return []
-        return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)]
+        returned = self.tasks.returned
+        return [returned(rows[0], owner if transition.target == TAKEN else None)]
 
     def _taken(
         self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
@@ -138,9 +146,24 @@ class Finish(Generic[T]):
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
-        asked, connection = Asked("", fields=fields), self.database.begin()
+        asked, connection = Asked("", NONE, fields), self.database.begin()
         if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
-            self._find(Asked("ack", fields=fields), parts, token)  # raises what an ack would raise
+            self._find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
+
+    def ack_those(self, connection: Connection, taken: Sequence[Taken]) -> list[list[Row]]:
+        """Ack those of these taken tasks that still belong to their takes, and return their rows, by statement.
+
+        One statement acks the tasks of one take. If the database refuses one, it raises the error and acks none of
+        that statement. The lists may be filled later: see `Connection.as_one`.
+        """
+        binding = self.database.binding or self.database.open()
+        transition = self.tasks.choose(TAKEN, "ack", NONE)
+        return [
+            rows
+            for token, of_take in _by_token(taken).items()
+            for batch in chunks(of_take, BATCH)
+            for rows in self._move_all(connection, binding, ACK, transition, token, batch)
+        ]
 
     def touch_if_free(self, task: Taken, seconds: float) -> bool:
         """Touch a task, unless another transaction has locked its row. Return whether it did.
@@ -182,10 +205,12 @@ class Finish(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         to: str | None = None,
-        sets_error: bool = False,
+        sets: str = "",
     ) -> Asked:
+        if not options and update is None and to is None and event in self._plain:
+            return self._plain[event]
         seconds: Seconds = self.tasks.options(event, options) if options or event not in self._only else NONE
-        return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets_error), to)
+        return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
         """Return the state that the event leaves if there is only one, else None: then the task must be looked up.
@@ -215,14 +240,16 @@ class Finish(Generic[T]):
         which: dict[str, Any],
     ) -> list[Row]:
         """Move the tasks of a key or a list of keys, if they are in the source state and pass the fence."""
-        event, seconds, fields, _ = asked
+        event, seconds, fields = asked.event, asked.seconds, asked.fields
         fence: Fence = ""
         if transition.fenced:
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
             # A token of another session must match no row: "" matches none.
             which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else ""
-        name = event, way, fence, transition.source, transition.target, transition.given, *seconds, None, *fields
+        name: tuple[object, ...] = event, way, fence, transition.source, transition.target, transition.given
+        if seconds or fields:
+            name = *name, *seconds, None, *fields
         step = binding.steps.get(name)
         if step is None:
             selector = Selector(way, transition.source, fence)
@@ -294,7 +321,7 @@ class Finish(Generic[T]):
         asked = self._asked(event, options, update if alike else None)  # type: ignore[arg-type]
         identified = list(map(self.tasks.identify, keys))
         app_keys = self.tasks.app_keys([parts for parts, _ in identified])
-        if len({parts for parts, _ in identified}) < len(identified):
+        if len({*app_keys}) < len(app_keys):
             raise BadValue(f"{event}_many: a task is named twice")
         written = [] if alike and error is None else self._written(identified, {} if alike else update, error)
         self.database.begin_writing()
@@ -305,12 +332,11 @@ class Finish(Generic[T]):
             only = self._only_source(asked)
             if only:
                 self.tasks.choose(only, asked.event, asked.seconds, asked.to)
-            groups: dict[tuple[str, str | None], list[Parts]] = {}
-            for parts, token in identified:
-                state = only or self._find(asked, parts, token)
-                if (group := groups.get((state, token))) is None:
-                    group = groups[state, token] = []
-                group.append(parts)
+                groups = {(only, token): of_take for token, of_take in _by_token(identified).items()}
+            else:
+                groups = {}
+                for parts, token in identified:
+                    groups.setdefault((self._find(asked, parts, token), token), []).append(parts)
             for (state, token), group in groups.items():
                 if not asked.fields and self.tasks.choose(state, event, asked.seconds).stays:
                     moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
@@ -336,7 +362,7 @@ class Finish(Generic[T]):
         return [
             (parts, fields)
             for (parts, _), each in zip(identified, own, strict=True)
-            if (fields := self.tasks.updates(each, sets_error=error is not None))
+            if (fields := self.tasks.updates(each, "" if error is None else "error"))
         ]
 
     @staticmethod
@@ -384,18 +410,49 @@ class Finish(Generic[T]):
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
         connection, binding = self.database.begin(), self.database.open()
-        keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
-        if keys_listed:
-            rows = self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
-        else:
-            move = partial(self._move, connection, binding, asked, "key", transition, token)
-            rows = [row for parts in keys for row in move(named(parts))]
+        moves = self._move_all(connection, binding, asked, transition, token, keys)
+        rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.app_key(parts) not in moved:
                 found = self._find(asked, parts, token)
                 raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
         return moved
+
+    def _move_all(
+        self,
+        connection: Connection,
+        binding: Binding,
+        asked: Asked,
+        transition: Transition,
+        token: str | None,
+        keys: Sequence[Parts],
+    ) -> Iterator[list[Row]]:
+        """Move the tasks of these keys, by one statement if the database can list them. Yield the rows of each."""
+        keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
+        if keys_listed:
+            yield self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
+        else:
+            for parts in keys:
+                yield self._move(connection, binding, asked, "key", transition, token, named(parts))
+
+    def checked(self, event: str, options: Mapping[str, Any]) -> Seconds:
+        """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
+        asked = self._asked(event, options, None)
+        if only := self._only_source(asked):
+            self.tasks.choose(only, event, asked.seconds)
+        return asked.seconds
+
+    def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
+        """Move those of the tasks that are in this state, by an event without a fence, and return their number."""
+        asked = self._asked(event, options, None)
+        transition = self.tasks.choose(state, event, asked.seconds)
+        if transition.stays:
+            return 0
+        connection, binding = self.database.begin(), self.database.open()
+        batches = chunks(keys, RETURNED)
+        moves = (self._move_all(connection, binding, asked, transition, None, batch) for batch in batches)
+        return sum(len(rows) for found in moves for rows in found)
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
         """Move every task in these states by `event`, without a fence, and return their number.
@@ -436,3 +493,13 @@ class Finish(Generic[T]):
     def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""
         self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")
+
+
+def _by_token(taken: Iterable[tuple[Parts, str | None]]) -> dict[str | None, list[Parts]]:
+    """Return the keys of tasks by the token of their take."""
+    takes: dict[str | None, list[Parts]] = {}
+    for parts, token in taken:
+        if (of_take := takes.get(token)) is None:
+            of_take = takes[token] = []
+        of_take.append(parts)
+    return takes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -41,6 +42,13 @@ class Inserts(Generic[T]):
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
+        around = self.database.observers.around_put
+        if around is None:
+            return self._put(tasks, options)
+        put: list[T] = around(lambda trace: self._put(tasks, options, trace), len(tasks))
+        return put
+
+    def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
         words, seconds, transition = NONE, NONE, self._usual
         if options or transition is None or self.machine.choices:
             options = dict(options)
@@ -50,7 +58,10 @@ class Inserts(Generic[T]):
             if not seconds:
                 self._usual = transition
         apart = len(tasks) == 1 or self._unique
-        brought = [self.tasks.new(task) for task in tasks] if apart else self.tasks.new_many(tasks)
+        brought = list(map(self.tasks.new, tasks)) if apart else self.tasks.new_many(tasks)
+        if trace is not None and "trace" in self.tasks.table.roles:
+            name = self.tasks.table.roles["trace"].name
+            brought = [new.with_default(name, trace) for new in brought]
         for new in brought if seconds else ():
             self._check_own(new, seconds)
         if self._unique:  # the first statement reads: it looks for the holder of the value
@@ -64,12 +75,14 @@ class Inserts(Generic[T]):
                 return self._insert(transition, brought[0], seconds, connection)
             return self._put_one(transition, brought[0], seconds, words)
 
-        def put() -> list[T]:
-            if self._unique:
-                return [task for new in brought for task in self._put_one(transition, new, seconds, words)]
-            return [task for new in brought for task in self._insert(transition, new, seconds)]
+        return self.database.unit(partial(self._put_all, transition, brought, seconds, words), transaction=True)
 
-        return self.database.unit(put, transaction=True)
+    def _put_all(
+        self, transition: Transition, brought: list[New], seconds: Seconds, words: Mapping[str, str]
+    ) -> list[T]:
+        if self._unique:
+            return [task for new in brought for task in self._put_one(transition, new, seconds, words)]
+        return [task for new in brought for task in self._insert(transition, new, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
         for option in seconds:
@@ -137,8 +150,10 @@ class Inserts(Generic[T]):
         for _ in range(TRIES):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
             step = self.steps.insert(binding, transition, tuple(seconds), complete.names, n)
-            values = database.values(seconds)
-            values["rows"], values["adding"] = complete.rows, n
+            clock = database.clock
+            values = {"now": None if clock is None else clock.now, "rows": complete.rows, "adding": n}
+            if seconds:
+                values |= database.values(seconds)
             try:
                 rows = database.perform(step, connection, values)
             except Exception as error:
@@ -149,19 +164,28 @@ class Inserts(Generic[T]):
                         raise Duplicate(self.name) from error
                 raise
             if len(rows) < n:
-                self._refuse(n)
+                self._refuse(complete)
             if len(rows) == 1:
-                return [self.tasks.returned(rows[0])]
+                returned = self.tasks.returned
+                return [returned(rows[0])]
             return self.tasks.returned_all(self._as_put(rows, complete))
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
-    def _refuse(self, adding: int) -> None:
+    def _refuse(self, new: New) -> None:
         limit = self.machine.guard("limit")
-        if limit is not None:
-            raise Full(self.name, limit.value, adding)
+        if limit is not None and not self._is_held(new):
+            raise Full(self.name, limit.value, len(new.rows))
         if self._unique:
             raise Duplicate(self.name)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
+
+    def _is_held(self, new: New) -> bool:
+        """Return whether another task has the unique value of one of these."""
+        name = self.tasks.table.roles["unique"].name if self._unique else ""
+        if self._unique is None or name not in new.names:
+            return False
+        holder = self.database.dialect.holder(self._unique)
+        return any(self.database.execute(holder, {"unique": value}) for value in new.values(name) if value is not None)
 
     def _keys_in(self, new: New) -> list[Parts]:
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
@@ -188,4 +212,4 @@ def _for_statements(together: list[New], most: int) -> Iterator[New]:
         tasks = new.tasks if len(new.tasks) == len(new.rows) else []
         for place in range(0, len(new.rows), size):
             part = slice(place, place + size)
-            yield new._replace(tasks=tasks[part], rows=new.rows[part])
+            yield replace(new, tasks=tasks[part], rows=new.rows[part])

@@ -35,16 +35,17 @@ class Installation:
         """Return the SQL that installs the queue on an existing table. It may run twice, also within a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
         counted = [self.dialect.count_what_is_there, *self._heads()]
-        statements = [*self._statements(), *counted, *record]
+        statements = [*self.dialect.widening(self.store), *self._statements(), *counted, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
 
-    def install(self) -> None:
+    def install(self, drop_history: bool = False) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
-        Raises ConfigurationError if the rows or the recorded definition do not fit, NotInstalled without the table.
+        Raises ConfigurationError if the rows or the recorded definition do not fit, or if there is a history with rows
+        that this definition lacks, unless `drop_history`; NotInstalled without the table.
         """
         self._check_table()
         self.check_statuses()
@@ -56,6 +57,8 @@ class Installation:
                 if self.missing():  # else another process was faster
                     self.dialect.refuse(self.store)
                     self._check_states()
+                    if not drop_history:
+                        self._check_history()
                     self.close_exports()
                     self.create()
         except Exception as error:
@@ -100,6 +103,24 @@ class Installation:
                 "reconfigure(features, move=...) from it"
             )
 
+    def _check_history(self) -> None:
+        """Raise ConfigurationError if there is a history with rows, which an installation without it would drop."""
+        if self._lacks_history(self.dialect.existing(self.store)) and self.store.execute(self.dialect.any_history):
+            raise ConfigurationError(
+                f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
+                f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
+            )
+
+    def _lacks_history(self, existing: Mapping[str, str]) -> bool:
+        """Return whether the queue has a history in the database, and none in this definition."""
+        return not self.dialect.has_history and self.dialect.name("history") in existing
+
+    def _keeps_history(self) -> str:
+        return (
+            "give this process the feature 'history' as it is there; or, to drop the history, "
+            f"call {self.store.name}.xq.reconfigure(features) in a process with the definition that is installed"
+        )
+
     def _check_table(self) -> None:
         """Raise NotInstalled if the table or a column is missing.
 
@@ -126,7 +147,9 @@ class Installation:
         ]
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
-        return NotInstalled(self.store.name, missing, self.store.advice)
+        file = self.dialect.file(self.store)  # often an empty one, made by opening a wrong path
+        advice = f"{self.store.advice}; the database is the file {file}" if file else self.store.advice
+        return NotInstalled(self.store.name, missing, advice)
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
@@ -143,7 +166,7 @@ class Installation:
         existing = self.dialect.existing(self.store)
         if "owner" in self.dialect.roles and self.dialect.name("owner") in existing:  # not mapped before
             self.store.change(self.dialect.adopt_owners)
-        for sql in [*self.dialect.stale(existing), *self._statements()]:
+        for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store), *self._statements()]:
             self.store.execute(sql)
         self.recount()
         for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
@@ -151,6 +174,7 @@ class Installation:
 
     def take_down(self) -> None:
         """Drop the triggers and indexes. The same transaction must create them anew."""
+        self.dialect.add_up_history(self.store)
         for item in reversed(self.dialect.objects()):
             if item.kind != "table":
                 self.store.execute(item.drop)
@@ -178,7 +202,10 @@ class Installation:
             if columns:
                 return self._not_there(columns)
             missing = self._missing_objects()
-        return NotInstalled(self.store.name, missing, self.store.installs) if missing else None
+            if not missing:
+                return None
+            lacks_history = self._lacks_history(self.dialect.existing(self.store))
+        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
 
     def _missing_objects(self) -> list[str]:
         existing = self.dialect.existing(self.store)
@@ -251,7 +278,7 @@ class Installation:
         return statements
 
     def advice(self) -> list[str]:
-        """Return messages that say which definition would cost less."""
+        """Return messages that name a definition which costs less."""
         if "owner" in self.dialect.roles:
             return []
         return [
@@ -300,7 +327,7 @@ class Installation:
                     self.store.execute(sql)
 
     def reset(self, within: bool) -> None:
-        """Set the counts of transitions to zero, in a transaction; `within` says whether it is the application's.
+        """Set the counts of transitions to zero, in a transaction; `within`: whether it is the application's.
 
         It subtracts what it read, so what other processes count meanwhile remains.
         """

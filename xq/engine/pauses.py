@@ -24,6 +24,15 @@ class Paused(NamedTuple):
         return self.queue or tube in self.tubes
 
 
+class Pause(NamedTuple):
+    """A pause of a queue, or of one of its tubes."""
+
+    tube: str | None  # None: the whole queue
+    since: float | None  # seconds since 1970
+    actor: str | None
+    reason: str | None
+
+
 class Pauses:
     """The pauses of one queue. A take reads them in memory, so it costs no statement.
 
@@ -76,6 +85,7 @@ class Pauses:
 
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
+        self.uncommitted.intersection_update(thread.ident for thread in threading.enumerate() if thread.ident)
         if threading.get_ident() in self.uncommitted:
             if self.database.store.in_transaction():
                 return self._found(self.database.open(), _by_queue(self._rows()))
@@ -85,7 +95,6 @@ class Pauses:
         return self.paused
 
     def read(self) -> None:
-        """Read the pauses."""
         read_all([self], self._rows)
 
     def begin(self) -> int:

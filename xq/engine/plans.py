@@ -22,6 +22,7 @@ PARTS = {
     "among": "which of both are meant",
     "before": "write down the owner",
     "sql": "",
+    "again": "if it found nothing: wait for those who change the task",
     "after": "write down the owner, of each task",
     "after_all": "or the owners of several tasks at once",
     "back": "read them back",
@@ -81,7 +82,8 @@ def plan(
         found.append(("token: make one of the current session; register the session at its first take", ""))
     for row in chosen:
         if picks:
-            which = Selector("first" if n == 1 else "oldest", row.source, tube="tube" in options)
+            one_by_one = n == 1 or (row.target == TAKEN and steps.rates is not None)
+            which = Selector("first" if one_by_one else "oldest", row.source, tube="tube" in options)
         else:
             which = Selector("key", row.source, "take" if row.fenced else "")
         found += _move(steps, binding, row, which, tuple(given), names)
@@ -120,6 +122,9 @@ def _move(
     described = ", of this token alone" if which.fence else ""
     together = "; one transaction, or a savepoint in the application's" if several else ""
     yield f"{row.source} to {row.target}{described}{together}", _sql(step.statement)
+    if steps.rates and which.way == "first" and row.target == TAKEN:
+        of = binding.dialect
+        yield "charge its token bucket, in the same transaction; without a token take nothing", of.charge_bucket
     if steps.counts_apart(row.event, row):
         yield "count the event, in the same transaction", ""
 

@@ -41,7 +41,8 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 f"{store.name} holds tasks in states that the new features do not have, "
                 f"{old.wording.counts(stranded)}: say where they go, as in move={{{next(iter(stranded))!r}: 'R'}}"
             )
-        _check_guards(database, after, {state: move.get(state, state) for state in old.machine.states})
+        states = (*old.machine.states, *new.machine.states)  # another program may have written the status of a new one
+        _check_guards(database, after, {state: move.get(state, state) for state in states})
         before.installation.take_down()  # old triggers and indexes do not fit the new states
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())

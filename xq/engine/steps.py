@@ -9,9 +9,10 @@ from typing import Any
 
 from xq.core.compile import Selector, Statement
 from xq.core.errors import Duplicate
-from xq.core.machine import ABSENT, Machine, Transition
+from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row
 from xq.core.values import Tasks
+from xq.engine.rates import Rates
 from xq.engine.stats import apart
 from xq.engine.unit import Binding, Database, Step
 
@@ -31,6 +32,8 @@ class Steps:
         self.tasks = tasks
         self.machine = machine
         self._unique = machine.guard("unique")
+        rate = machine.guard("rate")
+        self.rates = Rates(tasks, rate) if rate else None
         self._counts = machine.settings.counts_events
 
     def move(
@@ -88,6 +91,8 @@ class Steps:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
         run, notified = binding.dialect.runner(statement, event if transition.enters else ""), event
+        if self.rates and which.way == "first" and (which.state, target) == (READY, TAKEN):
+            run = self.rates.limited(binding, run)
         if self._counts and event and (several or self.counts_apart(event, transition)):
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:

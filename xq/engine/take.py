@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
-BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032)
+BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 LASTS = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 NONE: Final[Mapping[str, Any]] = {}
 
@@ -125,13 +125,13 @@ class Takes(Generic[T]):
             values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
             if seconds:
                 values |= database.values(seconds)
-            name: tuple[object, ...] = event, n == 1, tube is None, *seconds, None, *fields
-            if skipped:
-                name = len(skipped), *name
+            name: tuple[object, ...] = event, n == 1, tube is None
+            if seconds or fields or skipped:
+                name = *name, len(skipped), *seconds, None, *fields
                 values |= {f"skip{i}": each for i, each in enumerate(skipped)}
             step = binding.steps.get(name)
             if step is None:
-                way: Way = "first" if n == 1 else "oldest"
+                way: Way = "first" if n == 1 or (takes and self.steps.rates) else "oldest"
                 which = Selector(way, transition.source, tube=tube is not None, skips=len(skipped))
                 step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
             if fields:
@@ -144,7 +144,8 @@ class Takes(Generic[T]):
             if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = database.unit(partial(self._taken, step, values, token, look), transaction=True)
             elif rows := database.perform(step, connection, values):
-                tasks = [self.tasks.returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
+                returned = self.tasks.returned
+                tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
             else:
                 tasks = self._in_order(self._found_late(step, values, look), token)
             if session is not None and session.closed:

@@ -18,6 +18,7 @@ from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
 from xq.engine.steps import BATCH, Steps
 
+ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
 
@@ -177,7 +178,7 @@ class Timers:
         """Call `sweep_batch` if a task is due and this user may move tasks."""
         with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
             seconds = self.seconds()
-            is_due = seconds is not None and seconds <= 0 and self.database.may_move
+            is_due = seconds is not None and seconds <= ROUNDED and self.database.may_move
             swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
         self.swept_at = time.monotonic()
         return swept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,11 +14,12 @@ from xq.core.clock import Clock
 from xq.core.compile import Statement, Statements
 from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import Machine
-from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Notifier, Row, Store, Table, Values
+from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Table, Values
 from xq.core.values import Catalogue, Seconds
 from xq.core.words import Wording
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
+from xq.sessions import process
 from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
@@ -345,6 +346,16 @@ class Database:
         """Return whether the database allows this thread's connection to read only."""
         return self.bind().dialect.only_reads(self.store)
 
+    def gone(self, uuids: Sequence[str]) -> list[str]:
+        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        binding = self.bind()
+        try:
+            return self.unit(lambda: binding.dialect.gone(self.store, uuids))
+        except Exception as error:
+            if self.store.classify(error) is ErrorKind.DENIED:
+                return []
+            raise
+
     def counters(self) -> list[Any]:
         """Return the counters. If they have become many rows, roll those up."""
         found = self.execute(self.dialect.counters)
@@ -414,7 +425,6 @@ class Database:
 
     @property
     def session(self) -> Session:
-        """Returns the current session."""
         return self.open().sessions.current()
 
     def register_session(self, binding: Binding, session: Session) -> None:
@@ -423,7 +433,8 @@ class Database:
         if name not in session.registered_in:
             binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
             session.acquire()
-            sql, values = binding.dialect.session_listed, {"uuid": session.uuid, "lease": binding.sessions.lease}
+            sql, lease = binding.dialect.session_listed, binding.sessions.lease
+            values = {"uuid": session.uuid, "lease": lease, **process.this_process()}
             # On the session connection if possible: other threads would wait for the application's transaction.
             apart = binding.sessions.apart(sql, {**self.values(), **values}) is not None
             if apart:
@@ -440,7 +451,3 @@ class Database:
         if binding.dialect.source_name not in session.registered_in and not session.closed:
             self.register_session(binding, session)
         return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)
-
-    def notifier(self) -> Notifier | None:
-        """Return the notifier of commits by other processes; None if the database cannot have one."""
-        return self.dialect.notifier(self.store)

@@ -27,7 +27,7 @@ from xq.core.values import microseconds
 from xq.engine.steps import Steps
 from xq.pipeline.bulk import Job, bulk
 from xq.pipeline.loading import Loading
-from xq.pipeline.scan import Extract
+from xq.pipeline.scan import Extract, What
 from xq.pipeline.spans import LATEST, ROWS, OldHistory, Watermark, delete
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class Archives:
 
         Raises as `history`.
         """
-        if value is None:
-            return LATEST
-        return microseconds(name, value)
+        return LATEST if value is None else microseconds(name, value)
 
     @property
     def now_us(self) -> int:
@@ -89,7 +87,6 @@ class Archives:
 
     @property
     def staging_table(self) -> str:
-        """The name of the staging table."""
         return self._exports.name
 
     @property
@@ -243,42 +240,33 @@ class Archives:
     def _named(self, what: str) -> dict[str, str]:
         return {"name": self._exports.setting_of(what)}
 
-    @property
-    def _tasks(self) -> Extract:
-        return self.database.dialect.extract("tasks", self.store.name, self.store.address(), "")
-
-    @property
-    def _history(self) -> Extract:
-        return self.database.dialect.extract("history", self.store.name, self.store.address(), "")
+    def _extract(self, what: What) -> Extract:
+        return self.database.dialect.extract(what, self.store.name, self.store.address(), "")
 
     def extract_run(self, run: str) -> Extract:
         """Return the tasks of a run, with `xq_at_us`: when each was done, in microseconds since 1970."""
-        return self._exports.extract_run(self._tasks, run)
+        return self._exports.extract_run(self._extract("tasks"), run)
 
     def extract_tasks(self, without: Sequence[str], generation: int) -> Extract:
-        """Return the tasks of the queue, and those of the staging table except some runs.
+        """Return the tasks of the queue, and those of the staging table except some runs, which have `xq_at_us`.
 
-        The latter have `xq_at_us`.
         Reading raises Error at its end if the generation has changed by then.
         """
-        found = self._exports.extract_all(self._tasks, self._exports.columns(self.store), without, LOADING)
+        columns = self._exports.columns(self.store)
+        found = self._exports.extract_all(self._extract("tasks"), columns, without, LOADING)
         return self._checked(generation, found)
 
     def extract_old_history(self, watermark: Watermark) -> Extract:
-        """Return the rows of the history below a watermark."""
-        return replace(self._history, rows=self._exports.old(watermark))
+        return replace(self._extract("history"), rows=self._exports.old(watermark))
 
     def extract_history(self, without: Watermark | None, generation: int) -> Extract:
         """Return the history except the rows below a watermark. Reading raises as in `extract_tasks`."""
         rows = f"NOT ({self._exports.old(without)})" if without else ""
-        return self._checked(generation, replace(self._history, rows=rows))
+        return self._checked(generation, replace(self._extract("history"), rows=rows))
 
     def _checked(self, generation: int, extract: Extract) -> Extract:
-        generation_extract = self._exports.extract_generation(self._tasks, self._named("archive")["name"])
-        return replace(
-            extract,
-            check=SameGeneration(replace(generation_extract, address=generation_extract.address.shown), generation),
-        )
+        reads = self._exports.extract_generation(self._extract("tasks"), self._named("archive")["name"])
+        return replace(extract, check=SameGeneration(replace(reads, address=reads.address.shown), generation))
 
     def stage(self, run: str, before_us: int) -> Transferred:
         """Move done tasks into the staging table: those done before a moment, and those whose time is unknown.
@@ -288,8 +276,7 @@ class Archives:
         """
         exports, execute = self._exports, self.database.execute
         execute(exports.drop_batch)
-        # Read before the list is made: the list does not know of tasks that are done later, and their history must
-        # stay.
+        # Read before the list is made: the list has no tasks that are done later, and their history must stay.
         watermark, newest = self.old.watermark(before_us), self.old.newest_complete_id()
         create, *more = exports.list_batch(before_us)
         exports.prepare(self.store)

@@ -106,6 +106,10 @@ class Job:
         options = dialect.staging.options
         return Frame(bulk.tasks, self.columns, options, bulk.sources, self.as_it_was, dialect.forever)
 
+    @property
+    def _log(self) -> logging.Logger:
+        return logging.getLogger(f"xq.{self.bulk.name}")
+
     @contextmanager
     def connected(self) -> Iterator[Any]:
         plain: Any = PlainStore(self.bulk.name, self.bulk.address)
@@ -166,8 +170,7 @@ class Job:
         try:
             self._end()
         except Exception as error:  # the tasks are committed: a caller that saw this error might put them again
-            log = logging.getLogger(f"xq.{self.bulk.name}")
-            log.warning("%d tasks were put; later jobs delete their staged rows: %s", put, error)
+            self._log.warning("%d tasks were put; later jobs delete their staged rows: %s", put, error)
         return put
 
     def abort(self) -> None:
@@ -187,6 +190,8 @@ class Job:
             if limit:
                 dialect.one_at_a_time(store, False)
             if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):
+                rows = sum(one.rows for one in staged)
+                self._log.warning("the job %s was put before: none of its %d rows is put again", self.name, rows)
                 return 0
             # Another process that ends a batch locks this row first, and waits. So the rows counted here are those put
             # below.
@@ -206,7 +211,7 @@ class Job:
                     base = max(base, time.time_ns())
                     inserted += self._put(store, shape, {**values, "base": base})
                     base += one.rows
-                if inserted != one.rows and not self._skips_duplicates:
+                if inserted != one.rows and self.bulk.on_conflict != "skip":
                     raise Error(
                         f"of {one.rows} rows that the job {self.name} of {self.bulk.name} has staged the database has "
                         f"taken {inserted}, so nothing was put: is there a trigger that ignores rows?"
@@ -215,11 +220,6 @@ class Job:
             if limit and self._execute(store, staging.overfull(limit)):
                 raise Full(self.bulk.name, limit.value, put)
         return put
-
-    @property
-    def _skips_duplicates(self) -> bool:
-        """Whether duplicates are skipped instead of raising."""
-        return self.bulk.on_conflict == "skip"
 
     def _put(self, store: Any, shape: PutShape, values: Mapping[str, Any]) -> int:
         """Put the rows of one shape of a batch."""
@@ -230,7 +230,7 @@ class Job:
         written = change(machine, row, shape.given)
         fields = [target.field for target in frame.targets if target.field]
         unique = guard if guard and dialect.source.roles[guard.role] in fields else None
-        if unique and not self._skips_duplicates:
+        if unique and self.bulk.on_conflict != "skip":
             for (value,) in self._execute(store, staging.in_the_way(written, shape, unique), **values):
                 raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
             unique = None  # a duplicate that another process puts meanwhile raises, too

@@ -61,11 +61,11 @@ class Column:
     sql: str  # an expression within the relation
     stored: str  # the type in which a driver returns it
     exact: str = ""  # SQL that the database compares as Spark does; "" if it cannot
-    relation: str = ""  # the relation that has the column, if only that one needs it
+    relation: str = ""  # the relation that computes the column by a window over the rows `:of` a part, or ""
 
     @property
     def asked(self) -> bool:
-        """Whether the column is expensive, and so read only if it is named."""
+        """Whether the column is computed by a window, and so read only if it is named."""
         return bool(self.relation)
 
     @property

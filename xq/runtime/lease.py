@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, SessionLost, WrongState
-from xq.core.machine import TAKEN, Machine
+from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections
 
 if TYPE_CHECKING:
-    from xq.queue import Queue
+    from xq.handle import Queue
 
 log = logging.getLogger("xq")
 
@@ -35,6 +35,22 @@ class Lease:
     `lost` a threading.Event that is set when a heartbeat finds that this take does not own the task any more.
     """
 
+    __slots__ = (
+        "_heart",
+        "_lost",
+        "_timeout",
+        "attempt",
+        "begun",
+        "ends_at",
+        "is_lost",
+        "on_loss",
+        "taken",
+        "task",
+        "touch_at",
+        "touched_at",
+        "ttr",
+    )
+
     def __init__(
         self,
         heart: Heartbeat,
@@ -48,19 +64,36 @@ class Lease:
         self.taken = taken  # what names the task, and this take, in a call
         self.attempt = attempt
         self.ttr = ttr  # seconds; None: without limit
-        self.touched_at = time.monotonic()
-        self.ends_at = math.inf if timeout is None else self.touched_at + timeout
+        self.touched_at = now = time.monotonic()
+        self.touch_at = math.inf if ttr is None else now + ttr / HEARTBEATS  # the monotonic time of the next heartbeat
+        self.ends_at = math.inf  # the monotonic time at which the handler must have returned
+        self._timeout = timeout
+        self.begun = False  # whether the handler was called
         self.is_lost = False
         self._lost: threading.Event | None = None  # made when the handler asks for it
-        self.on_loss: Callable[[], object] = lambda: None
+        self.on_loss: Callable[[], object] | None = None
         self._heart = heart
+
+    def start(self) -> None:
+        """Note that the handler begins: its timeout counts from here."""
+        self.begun = True
+        if self._timeout is not None:
+            self.ends_at = time.monotonic() + self._timeout
+            self._heart.add(self)
 
     def lose(self) -> None:
         """Note that this take does not own the task any more."""
         self.is_lost = True
         if self._lost is not None:
             self._lost.set()
-        self.on_loss()
+        if self.on_loss is not None:
+            self.on_loss()
+
+    def touched(self, now: float) -> None:
+        """Note that its ttr began anew at a monotonic time."""
+        self.touched_at = now
+        if self.ttr is not None:
+            self.touch_at = now + self.ttr / HEARTBEATS
 
     @property
     def lost(self) -> threading.Event:
@@ -80,9 +113,7 @@ class Lease:
     @property
     def next_at(self) -> float:
         """The monotonic time of the next heartbeat, or of the timeout of the handler."""
-        if self.is_lost:
-            return math.inf
-        return min(self.ends_at, math.inf if self.ttr is None else self.touched_at + self.ttr / HEARTBEATS)
+        return math.inf if self.is_lost else min(self.ends_at, self.touch_at)
 
 
 _current: ContextVar[Lease] = ContextVar("xq_lease")
@@ -130,25 +161,36 @@ class Heartbeat:
         self._store = store
         self._move = move
         self._overdue = overdue
-        self._leases: set[Lease] = set()
+        self.leases: set[Lease] = set()  # also those that it need not touch
         self.lock = threading.RLock()  # no heartbeat while tasks are moved
         self._changed, self._over = threading.Event(), False
         self._wakes_at = math.inf  # the monotonic time of the next look
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
-        if lease.next_at == math.inf or not self._store.has_threads:
-            return
-        self._leases.add(lease)
-        if self._thread is None:
-            run = contextvars.copy_context().run  # the thread touches by the session of this context
-            self._thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
-            self._thread.start()
-        if lease.next_at < self._wakes_at:
-            self._changed.set()
+        self.leases.add(lease)
+        if lease.touch_at < self._wakes_at or lease.ends_at < self._wakes_at:
+            self._wake()
 
-    def remove(self, lease: Lease) -> None:
-        self._leases.discard(lease)
+    def remove(self, *leases: Lease) -> None:
+        self.leases.difference_update(leases)
+
+    def _wake(self) -> None:
+        """Let the thread look at the leases now. Start it first if there is none."""
+        if self._thread is None:
+            if not self._store.has_threads:
+                self._wakes_at = -math.inf  # never
+                return
+            self._start()
+        self._changed.set()
+
+    def _start(self) -> None:
+        with self.lock:
+            if self._thread is None:
+                run = contextvars.copy_context().run  # the thread touches by the session of this context
+                thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def end(self) -> None:
         self._over = True
@@ -165,7 +207,7 @@ class Heartbeat:
             for touched_at, of_one_time in together.items():
                 now = time.monotonic()
                 for lease in self._move(of_one_time, now - touched_at):
-                    lease.touched_at = now
+                    lease.touched(now)
 
     def _run(self) -> None:
         try:
@@ -180,7 +222,7 @@ class Heartbeat:
 
     def _end_overdue(self) -> None:
         now = time.monotonic()
-        for lease in self._leases.copy():
+        for lease in self.leases.copy():
             if lease.ends_at <= now and not lease.is_lost:
                 lease.lose()
                 self._overdue(lease)
@@ -188,11 +230,11 @@ class Heartbeat:
     def _touch_due(self) -> float:
         """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
         with self.lock:
-            timed = [lease for lease in self._leases.copy() if lease.next_at < math.inf]
+            timed = [lease for lease in self.leases.copy() if lease.next_at < math.inf]
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
             # With those whose turn is near: one statement for all.
-            due = [lease for lease in timed if lease.ttr is not None and lease.next_at <= now + pause / 2]
+            due = [lease for lease in timed if lease.touch_at <= now + pause / 2]
             again = now
             if due:
                 try:
@@ -201,13 +243,18 @@ class Heartbeat:
                 except Exception as error:  # of the database: the call that finishes a task detects the loss
                     log.warning("leased tasks could not be touched: %s", error)
                 again = time.monotonic() + min(pause / 8, RETRY)  # for those that are still due
-            return max(again, min((lease.next_at for lease in timed), default=math.inf))
+            touches = min((lease.touch_at for lease in timed), default=math.inf)
+            return min(max(again, touches), min((lease.ends_at for lease in timed), default=math.inf))
 
 
-def ttr_of(machine: Machine, in_role: Callable[[str], Any]) -> float | None:
-    """Return the seconds that a taken task has until it is released; None if its ttr does not time it."""
-    timer = machine.timer(TAKEN, "runat")
-    if timer is None or in_role("runat") is None:
+def ttr_timer(machine: Machine) -> Timer | None:
+    """Return the timer that releases taken tasks; None without the feature ttr."""
+    return machine.timer(TAKEN, "runat")
+
+
+def ttr_of(timer: Timer, in_role: Callable[[str], Any]) -> float | None:
+    """Return the seconds that a taken task has until it is released by this timer; None if it does not time it."""
+    if in_role("runat") is None:
         return None
     own = in_role(timer.option)
     return timer.default if own is None else float(own)
@@ -222,9 +269,9 @@ class Leases:
     def __init__(self, queue: Queue[Any]) -> None:
         self._queue = queue
         self._store = queue.adapter.store
-        self._names = [field.name for field in self._store.fields]
         self._heart = Heartbeat(queue.adapter.store, self._touch)
         self._leases: dict[Any, Lease] = {}  # by key
+        self._timer = ttr_timer(queue.machine)
         self._stack = ExitStack()
 
     def __enter__(self) -> Leases:
@@ -237,13 +284,6 @@ class Leases:
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
-
-    def data(self, task: Any) -> Mapping[str, Any]:
-        """Return the fields of a task by name, in any form that the feature retval gives it."""
-        if isinstance(task, tuple):
-            return dict(zip(self._names, task, strict=True))
-        data: Mapping[str, Any] = self._store.data(task) or task
-        return data
 
     def _key(self, data: Mapping[str, Any]) -> Any:
         parts = tuple(data[name] for name in self._store.key)
@@ -258,7 +298,7 @@ class Leases:
         while not found and (tasks := self._queue.take_many(n, timeout)):
             with self._heart.lock:
                 for task in tasks:
-                    data = self.data(task)
+                    data = self._queue.adapter.tasks.data(task)
                     key = self._key(data)
                     if key in self._leases:
                         self._heart.remove(self._leases[key])
@@ -269,8 +309,10 @@ class Leases:
         return found
 
     def _ttr(self, data: Mapping[str, Any]) -> float | None:
+        if (timer := self._timer) is None:
+            return None
         roles = self._queue.roles
-        return ttr_of(self._queue.machine, lambda role: data.get(roles.get(role, "")))
+        return ttr_of(timer, lambda role: data.get(roles.get(role, "")))
 
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]

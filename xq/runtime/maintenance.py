@@ -35,8 +35,11 @@ RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 WRITABLE = 0.8  # check whether the database is writable
 ROLL_UP = 1.0  # roll up counters, after a change
+BUCKETS = 60.0  # delete the full buckets of the feature rate
+EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
+count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
 
 
@@ -97,17 +100,8 @@ class MaintenanceThread:
         self.fire = Duty("fire schedules", self._fire)
         self.expire = Duty("expire timers", self._expire)
         self.roll_up = Duty("roll up counters", self._roll_up)
-        self.duties = [
-            self.review,
-            self.ask_to_write,
-            self.read_pauses,
-            self.resolve,
-            self.wake_waiters,
-            self.reap,
-            self.fire,
-            self.expire,
-            self.roll_up,
-        ]
+        self.drop_buckets = Duty("delete full buckets", self._drop_buckets)
+        self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
 
     # called by other threads
@@ -206,8 +200,10 @@ class MaintenanceThread:
             self.wake_waiters.next_at = 0.0
         for queue in self._queues:
             queue.database.observers.count()  # the notifier may have begun or ceased to report own commits
+        due = any(time.monotonic() >= duty.next_at for duty in self._allowed)
+        early = EARLY if due and not self._notified else 0.0  # notifications may come at any rate
         for duty in self.duties:
-            if self._queues and duty in self._allowed and time.monotonic() >= duty.next_at:
+            if self._queues and duty in self._allowed and time.monotonic() >= duty.next_at - early:
                 duty.next_at = math.inf  # before the run: another thread may call for it meanwhile
                 duty.within(duty.run())
         self.paused = self.paused and self._only_reads and bool(self._queues)
@@ -299,6 +295,8 @@ class MaintenanceThread:
     def _wake_waiters(self) -> float:
         """Wake the waiters that may find something, if another process has committed."""
         changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
+        if count is not None and self._notified:
+            count("wakeup")
         woken = False
         if changed or not (self._notified or self._recheck < FALLBACK):
             woken = sum(queue.waiting.committed_elsewhere() for queue in self._queues) > 0
@@ -332,6 +330,8 @@ class MaintenanceThread:
     def _expire(self) -> float:
         """Move a batch of the due tasks of each queue."""
         queues = [queue for queue in self._queues if queue.maintains]
+        if count is not None and queues:
+            count("sweep")
         found = [queue.expire() for queue in queues]
         found += [others.expire() for others in self._sessions.reaper.others] if queues else []
         seconds = min((each for each in found if each is not None), default=math.inf)
@@ -360,3 +360,10 @@ class MaintenanceThread:
             if (queue.database.roll_up_some() if queue in self._to_roll_up else queue.database.roll_up_if_many())
         )
         return 0.0 if self._to_roll_up else math.inf
+
+    def _drop_buckets(self) -> float:
+        """Delete the full buckets of the feature rate: a bucket without a row is full."""
+        for queue in self._queues:
+            if queue.maintains and queue.takes.steps.rates:
+                queue.database.execute(queue.database.dialect.drop_full_buckets)
+        return BUCKETS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -21,6 +20,7 @@ from xq.runtime.threads import queues, thread_of
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
 from xq.sessions.liveness import Liveness
+from xq.sessions.process import process_name, this_process
 from xq.sessions.session import Session, Sessions
 
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
@@ -186,10 +186,6 @@ class QueueMaintenance:
         """Returns the sessions of this process in the model's current database; None if the model has none."""
         return self.database.sessions
 
-    def briefly_connected(self) -> AbstractContextManager[object]:
-        """Open a connection of this thread for the block, and close it after, unless it was open before."""
-        return self.database.store.briefly_connected()
-
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         mine = self.database.open().sessions
@@ -222,6 +218,11 @@ class QueueMaintenance:
         """
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
 
+    def process_of(self, uuid: str) -> str:
+        """Return the process of a session, as "pid 4711 on host web-3 (xq worker)"; "" if its row has none."""
+        rows = self._run(self.database.dialect.process, uuid=uuid)
+        return process_name(*rows[0]) if rows else ""
+
     def liveness(self) -> Liveness | None:
         """Return the liveness locks of the database; None if no other process can access it."""
         return self.database.dialect.liveness(self.database.store)
@@ -230,7 +231,7 @@ class QueueMaintenance:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
-        return self._whole(dialect.rejoin_session, dialect.session_rejoined, uuid=uuid, lease=lease)
+        return self._whole(dialect.rejoin_session, dialect.session_rejoined, uuid=uuid, lease=lease, **this_process())
 
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended."""
@@ -240,7 +241,7 @@ class QueueMaintenance:
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
     def expire_later(self, uuid: str) -> bool:
-        """Let a session expire after session_ttr seconds. Return False if it must end at once."""
+        """Make a session expire after session_ttr seconds. Return False if it must end at once."""
         return self._whole(self.database.dialect.expire_session_later, self.database.dialect.session_ends, uuid=uuid)
 
     def has_expired(self, uuid: str) -> bool:
@@ -260,14 +261,6 @@ class QueueMaintenance:
         """Delete the waits that the process of this session has registered."""
         if self.database.may_move:  # else a process with the right does, when it reaps the session
             self._run(self.database.dialect.forget_waits, uuid=uuid)
-
-    def session_closed(self) -> None:
-        """Wake the callers that wait to take for a closed session of this process."""
-        self.waiting.takers.wake_closed()
-
-    def session_lost(self) -> None:
-        """Wait anew for the ends of tasks: the registered waits are gone with the process's own session."""
-        self.waiting.session_lost()
 
     def deregister(self, uuid: str) -> None:
         """Delete a session from the database. It cannot be joined any more."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
+WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")  # by their numbers in cron; 7 is sun, too
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -88,12 +90,16 @@ class Schedules(Generic[T]):
 
     def _as_json(self, task: object, options: Mapping[str, Any]) -> str:
         """Return a task and the options of its put as JSON. Raises as `put` does, and if JSON cannot hold a value."""
+        if waits := options.keys() & {"wait", "timeout"}:
+            raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
         self.tasks.words("put", rest)
         self.tasks.options("put", rest)
         self.tasks.new(task)
         brought = {
-            name: value for name, value in self.tasks.brought(task).items() if not self._is_missing_key(name, value)
+            name: value
+            for name, value in self.tasks.brought(task).items()
+            if value is not None or self.tasks.known(name) not in self.tasks.table.key
         }
         for what, values in (("field", brought), ("option", options)):
             for name, value in values.items():
@@ -103,9 +109,6 @@ class Schedules(Generic[T]):
                         "give text, a number, or lists and mappings of these; a field with a default may be left out"
                     )
         return json.dumps({"task": brought, "options": dict(options)}, sort_keys=True)
-
-    def _is_missing_key(self, name: str, value: object) -> bool:
-        return value is None and self.tasks.known(name) in self.tasks.table.key
 
     def drop(self, name: str) -> bool:
         """Delete a schedule. Return whether there was one that would have fired again."""
@@ -158,10 +161,8 @@ class Schedules(Generic[T]):
         try:
             fired = self.database.unit(put, transaction=True)
         except Exception as error:
-            if self.store.classify(error) in PASSING or isinstance(
-                error, NotInstalled
-            ):  # not the fault of this schedule
-                raise
+            if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
+                raise  # not the fault of this schedule
             level = logging.DEBUG if name in self._failed else logging.WARNING  # each look retries it
             self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, error)
             self._failed.add(name)
@@ -188,10 +189,6 @@ def _fits_json(value: object) -> bool:
 
 def _at(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=int(us))
-
-
-def _us(at: datetime) -> int:
-    return (at - EPOCH) // MICROSECOND
 
 
 def _text(at: datetime | None) -> str | None:
@@ -268,12 +265,30 @@ def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any
     if "at" in described:
         return DateTrigger(_aware(described["at"], zone))
     if "cron" in described:
-        return CronTrigger.from_crontab(described["cron"], zone)
+        return CronTrigger.from_crontab(_with_named_days(described["cron"]), zone)
     start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
     more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
     if "fields" in described:
         return CronTrigger(**described["fields"], **more)
     return IntervalTrigger(seconds=described["seconds"], **more)
+
+
+def _with_named_days(cron: str) -> str:
+    """Return a cron text whose weekdays are named: to APScheduler 0 is Monday, to cron Sunday."""
+    fields = cron.split()
+    fields[4:5] = [",".join(_named(part) for part in days.split(",")) for days in fields[4:5]]
+    return " ".join(fields)
+
+
+def _named(days: str) -> str:
+    """Return the names of a part of a cron's weekdays (1-5, */2), or a part without such numbers as it is."""
+    found = re.fullmatch(r"([0-7])(?:-([0-7]))?(?:/([1-7]))?|\*/([1-7])", days)
+    if found is None:
+        return days
+    first, last, step, step_of_all = found.groups()
+    begin = int(first or 0)
+    end = int(last) if last else 6 if step or step_of_all else begin
+    return ",".join(WEEKDAYS[n % 7] for n in range(begin, end + 1, int(step or step_of_all or 1))) or days
 
 
 def _spec_of(described: Mapping[str, Any]) -> Any:
@@ -308,7 +323,7 @@ def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
     found = _fires(trigger, begin)
     if found is not None and ("cron" in described or "fields" in described):
         found = min([found, *_around_changes(described, trigger, begin, found)])
-    return None if found is None else _us(found)
+    return None if found is None else (found - EPOCH) // MICROSECOND
 
 
 def _fires(trigger: Any, start: datetime) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from datetime import UTC
 from functools import partial
@@ -44,7 +45,7 @@ def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
         if thread is None or not thread.thread.is_alive():
             mine = queue.database.open().sessions
             try:
-                notifier = queue.database.notifier()
+                notifier = queue.database.dialect.notifier(queue.database.store)
             except OSError as error:
                 log.warning("no thread can maintain %s: %s", queue.name, error)
                 return None
@@ -137,4 +138,5 @@ def _after_fork_in_child() -> None:
         queue.forked()
 
 
-at_fork("threads", _after_fork_in_child, before=_before_fork, in_parent=_after_fork_in_parent)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+at_fork("threads", _after_fork_in_child)

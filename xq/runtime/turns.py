@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -20,11 +19,11 @@ from xq.core.errors import Error, NotInstalled
 from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.values import Taken
 from xq.runtime.callers import Runner
-from xq.runtime.waiters import Awake, Sleep, Waiting
+from xq.runtime.waiters import Awake, Waiting
 from xq.sessions.session import entered
 
 if TYPE_CHECKING:
-    from xq.queue import Queue
+    from xq.handle import Queue
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,7 +72,7 @@ class Call(Generic[R]):
             if late and self.error is None and self.undo is not None:
                 run(partial(self._undone, self.undo))
             if self.future.done() and not self.future.cancelled():
-                self.future.exception()  # asyncio logs an exception that nobody has retrieved
+                self.future.exception()  # asyncio logs an exception that was not retrieved
             raise
 
     def perform(self, work: Callable[[], R], must: bool = False) -> None:
@@ -90,14 +89,7 @@ class Call(Generic[R]):
         deliver([self])
 
     def settle(self, result: Any, error: BaseException | None) -> None:
-        """Record the end of the call. Undo the result if the coroutine is gone."""
-        if isinstance(error, StopIteration):  # a future cannot raise it
-            error = RuntimeError(f"the call raised {error!r}")
-        with _settling:
-            self.result, self.error, self.settled = result, error, True
-            gone = self.gone
-        if gone and error is None and self.undo is not None:
-            self._undone(self.undo)
+        settle([(self, result, error)])
 
     def _undone(self, undo: Callable[[R], object]) -> None:
         try:
@@ -114,6 +106,21 @@ class Call(Generic[R]):
             self.future.set_exception(self.error)
 
 
+def settle(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
+    """Record the ends of calls: the result of each, or its error. Undo the results whose coroutines are gone."""
+    gone = []
+    with _settling:
+        for call, result, error in ends:
+            if isinstance(error, StopIteration):  # a future cannot raise it
+                error = RuntimeError(f"the call raised {error!r}")
+            call.result, call.error, call.settled = result, error, True
+            if call.gone:
+                gone.append(call)
+    for call in gone:
+        if call.error is None and call.undo is not None:
+            call._undone(call.undo)
+
+
 def deliver(calls: Sequence[Call[Any]]) -> None:
     """Wake the coroutines of settled calls, on their event loops."""
     loops: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
@@ -128,10 +135,13 @@ def _deliver_all(calls: Sequence[Call[Any]]) -> None:
         call.deliver()
 
 
-def soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Run a call on a loop, from any thread. Does nothing if the loop is closed: its coroutines are gone."""
-    with suppress(RuntimeError):
+def soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> bool:
+    """Run a call on a loop, from any thread. Return False, and do nothing, if the loop is closed."""
+    try:
         loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        return False
+    return True
 
 
 async def sleep(awake: Awake, seconds: float) -> bool:
@@ -165,8 +175,17 @@ class Kind(NamedTuple):
     entered: Hashable  # the sessions that the coroutine has entered
 
 
+_usual: dict[str, Kind] = {}  # by event, without options, tube and sessions
+
+
 def kind(event: str, options: dict[str, Any], tube: str | None = None) -> Kind:
-    return Kind(event, tuple(options.items()), tube, entered())
+    sessions = entered()
+    if options or tube is not None or sessions:
+        return Kind(event, tuple(options.items()), tube, sessions)
+    usual = _usual.get(event)
+    if usual is None:
+        usual = _usual[event] = Kind(event, (), None, ())
+    return usual
 
 
 class Turns(Generic[T]):
@@ -190,11 +209,13 @@ class Turns(Generic[T]):
     def _next(self) -> list[Call[Any]]:
         """Remove and return up to MOST calls, without those whose coroutines are gone."""
         calls: list[Call[Any]] = []
-        while self._calls and len(calls) < MOST:
-            with suppress(IndexError):  # another thread popped it
+        try:
+            while len(calls) < MOST:
                 call = self._calls.popleft()
                 if not call.gone and not call.loop.is_closed():
                     calls.append(call)
+        except IndexError:
+            pass
         return calls
 
     def run(self) -> None:
@@ -225,8 +246,16 @@ class Turns(Generic[T]):
                 with self.waiting.database.dialect.impatient(self.waiting.database.store):
                     self._run(calls, locked=True)
         finally:
-            self._calls.extendleft(call for call in reversed(calls) if not call.settled)
-            deliver([call for call in calls if call.settled])
+            here, unsettled, elsewhere = asyncio.get_running_loop(), [], []
+            for call in calls:
+                if not call.settled:
+                    unsettled.append(call)
+                elif call.loop is here:
+                    call.deliver()
+                else:
+                    elsewhere.append(call)
+            self._calls.extendleft(reversed(unsettled))
+            deliver(elsewhere)
         return bool(self._calls)
 
     def _run(self, calls: list[Call[Any]], locked: bool = False) -> None:
@@ -248,10 +277,9 @@ class Turns(Generic[T]):
                     if isinstance(error, Exception):
                         return
                     raise
-                # It was rolled back, by a deadlock, say: each call runs by itself.
+                # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
-                for call, result, failed in ends:
-                    call.settle(result, failed)
+                settle(ends)
                 return
         for call in calls:
             result, failed = self._end(call)
@@ -263,6 +291,8 @@ class Turns(Generic[T]):
         """Run alike calls within a transaction, and return each with its result and its error."""
         kind = calls[0].kind
         alike = kind.event in ORDER or all(update is None for _, update in (call.item for call in calls))
+        if kind.event == "put" and self.waiting.database.observers.around_put is not None:
+            alike = False  # each put has the context of its coroutine
         if len(calls) > 1 and alike:
             try:
                 results = calls[0].context.run(self._many, kind, [call.item for call in calls], tokens)
@@ -348,6 +378,3 @@ def step(steps: Any, answer: object, failed: Exception | None) -> tuple[bool, An
         return False, steps.send(answer) if failed is None else steps.throw(failed)
     except StopIteration as end:
         return True, end.value
-
-
-__all__ = ["Call", "Held", "Kind", "Sleep", "Turns", "deliver", "kind", "sleep", "soon", "step"]

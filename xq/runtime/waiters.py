@@ -53,12 +53,16 @@ class Deadline:
 class Awake(threading.Event):
     """The event that wakes a waiter."""
 
-    call: Callable[[], None] | None = None  # called when it is set: a coroutine waits for that, not for the event
+    # Called when it is set: a coroutine waits for that, not for the event. Returns False if its event loop is closed.
+    call: Callable[[], bool] | None = None
 
     def set(self) -> None:
+        self.reach()
+
+    def reach(self) -> bool:
+        """Set it, and return whether a caller can be woken."""
         super().set()
-        if (call := self.call) is not None:
-            call()
+        return self.call is None or self.call()
 
 
 class Sleep(NamedTuple):
@@ -80,7 +84,7 @@ def _sleep(awake: Awake, seconds: float) -> bool:
     return True
 
 
-def _run(steps: Steps[R], look: Callable[[], object] = lambda: None) -> R:
+def run_steps(steps: Steps[R], look: Callable[[], object] = lambda: None) -> R:
     """Run a call that waits in this thread, to its end."""
     try:
         request = next(steps)
@@ -107,9 +111,10 @@ class Waiter:
         self.woken = False
         self._awake = Awake()
 
-    def wake(self) -> None:
+    def wake(self) -> bool:
+        """Wake it, and return whether it will look: the event loop of a coroutine may be closed."""
         self.woken = True
-        self._awake.set()
+        return self._awake.reach()
 
     def sleep(self, seconds: float) -> Steps[None]:
         """Sleep until `wake`, for up to `seconds`."""
@@ -156,8 +161,7 @@ class WaitQueue:
         """Wake the first waiter that may take from this tube (None: a task without a tube)."""
         with self._lock:
             for waiter in list(self.waiters):
-                if not waiter.woken and waiter.tube in (None, tube):
-                    waiter.wake()
+                if not waiter.woken and waiter.tube in (None, tube) and waiter.wake():
                     return
 
     def wake_all(self) -> None:
@@ -234,7 +238,6 @@ class Waiting(Generic[T]):
 
     @property
     def anybody(self) -> bool:
-        """Whether a caller waits."""
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
     def seconds(self, value: float | None, name: str = "timeout") -> float | None:
@@ -253,7 +256,7 @@ class Waiting(Generic[T]):
         taken: list[str | None] = []  # the token
         look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append)
         try:
-            return _run(self.taking(tube, timeout), look)
+            return run_steps(self.taking(tube, timeout), look)
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)
             raise
@@ -299,14 +302,11 @@ class Waiting(Generic[T]):
         if more:
             self.takers.wake_first()
 
-    def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
+    def putting(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
         """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
 
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
         """
-        return _run(self.putting(task, options, timeout))
-
-    def putting(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
         with self._may_wait("put", timeout):
@@ -334,13 +334,18 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            longest = UNATTENDED if self._alone() else SLICE
+            longest = UNATTENDED if self._alone() else self._until_a_token()
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
         yield from waiter.sleep(min(deadline.left, longest))
         self.woken()
         return True
+
+    def _until_a_token(self) -> float:
+        """Return the seconds until a bucket of the feature rate has a token, of those that were empty at a look."""
+        rates = self.takes.steps.rates
+        return SLICE if rates is None else min(SLICE, max(0.0, rates.opens_at - time.monotonic()))
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
@@ -374,16 +379,13 @@ class Waiting(Generic[T]):
 
     # for the end of a task
 
-    def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
+    def putting_and_waiting(
+        self, task: object, options: dict[str, Any], timeout: float | None
+    ) -> Steps[tuple[T, bool]]:
         """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
 
         Returns the task, and whether it was processed.
         """
-        return _run(self.putting_and_waiting(task, options, timeout))
-
-    def putting_and_waiting(
-        self, task: object, options: dict[str, Any], timeout: float | None
-    ) -> Steps[tuple[T, bool]]:
         if timeout == 0:
             return self.inserts.put([task], options)[0], False
 
@@ -396,14 +398,11 @@ class Waiting(Generic[T]):
             new = self.machine.guard("unique") is None
             return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
-    def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
+    def waiting_for(self, parts: Parts, timeout: float | None) -> Steps[tuple[T, bool]]:
         """Wait up to `timeout` seconds (None: without limit) for the end of a task.
 
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
         """
-        return _run(self.waiting_for(parts, timeout))
-
-    def waiting_for(self, parts: Parts, timeout: float | None) -> Steps[tuple[T, bool]]:
         with self._may_wait("wait", timeout):
             row, state = self.finish.look(parts)
             if timeout == 0 or state not in self.machine.pending:
@@ -465,7 +464,7 @@ class Waiting(Generic[T]):
         """Register the wait for the end of a task, unless it has ended.
 
         Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
-        the row, since that may end the task at any time. `locked` says that no other process can end the task before
+        the row, since that may end the task at any time. `locked`: no other process can end the task before
         the commit.
         """
         self.listen()  # before the registration, so that no end is missed

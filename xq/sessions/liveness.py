@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -16,6 +17,7 @@ from xq.core.errors import NotInstalled
 from xq.core.ports import Row
 
 if TYPE_CHECKING:
+    from xq.runtime.queue_maintenance import QueueMaintenance
     from xq.sessions.session import Sessions
     from xq.tubes.upkeep import Upkeep
 
@@ -78,7 +80,7 @@ class Liveness(Protocol):
         """
 
     def announce(self) -> None:
-        """Let other processes check the locks of the sessions that are registered by now."""
+        """Notify other processes to check the locks of the sessions that are registered by now."""
 
     def there(self) -> bool:
         """Return whether the database exists, without creating it."""
@@ -132,10 +134,11 @@ class Reaper:
         for name in (liveness.gone(living) if liveness else living) if all_had_time else ():
             with sessions.alone(name) as alone:
                 if alone:
+                    process = sessions.ask(partial(_process_of, name), otherwise="")  # before its row is gone
                     ended = "has ended" if sessions.end(name, "died") else "ends after session_ttr"
                     # The process that ended an orphaned session has logged it.
                     level = logging.DEBUG if name in orphans else logging.INFO
-                    log.log(level, "session %s is gone, and %s", name, ended)
+                    log.log(level, "session %s is gone, and %s%s", name, ended, process and f": {process}")
                     self.reaped += 1
         for name, seconds in ends.items():
             if seconds is not None and seconds <= 0 and sessions.end_expired(name):
@@ -174,6 +177,10 @@ class Reaper:
 
     def of_others(self, queues: Collection[str]) -> set[str]:
         return {name for others in members_of(self.others) for name in others.names(queues)} if queues else set()
+
+
+def _process_of(uuid: str, queue: QueueMaintenance) -> str:
+    return queue.process_of(uuid)
 
 
 def _is_uuid(name: str | None) -> bool:

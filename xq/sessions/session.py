@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
@@ -53,39 +52,24 @@ class Entry(NamedTuple):
     joined: bool  # by `Sessions.join`: until the next join, or the end of the `with` around it
 
 
-class State(Enum):
-    """The state of a session in this process. (In the database it is registered, expiring, or absent.)"""
-
-    LEFT = "this process does not hold its liveness lock"  # `acquire` makes it LIVE
-    LIVE = "this process holds its liveness lock"  # `release` makes it LEFT
-    CLOSED = "it takes nothing any more"
-
-
 class Session:
     """An owner of tasks. `with session:` makes it the current one of this thread or asyncio task.
 
     The end of the last `with` of a process ends the session and releases its tasks, unless other processes have joined
-    it.
+    it. By its `uuid` they join it: `Page.xq.session(uuid)`.
     """
 
     def __init__(self, sessions: Sessions, uuid: str) -> None:
         self.uuid = uuid
         self.sessions = sessions
-        self.state = State.LEFT
+        self.live = False  # whether this process holds its liveness lock
+        self.closed = False  # whether it takes nothing any more; then it is not live
         self._liveness: Liveness | None = None  # set while this process holds the lock
         self.registered_in: set[str] = set()  # the queues in which it is registered
         self.prefix, _ = tokens_of(uuid)
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._process = os.getpid()
         self._lock = threading.RLock()
-
-    @property
-    def closed(self) -> bool:
-        return self.state is State.CLOSED
-
-    @property
-    def live(self) -> bool:
-        return self.state is State.LIVE
 
     def new_token(self, now: float) -> str:
         """Return a unique token for one take: session, time in milliseconds, process, number. Raises UnknownSession."""
@@ -102,14 +86,14 @@ class Session:
             liveness = self.sessions.liveness
             if self.closed or (liveness is not None and not liveness.acquire(self.uuid)):
                 raise UnknownSession(self.uuid)
-            self._liveness, self.state = liveness, State.LIVE
+            self._liveness = liveness
+            self.live = True
 
     def release(self) -> None:
         """Release its liveness lock. Its tasks are orphaned, unless other processes have joined it."""
         with self._lock:
             liveness, self._liveness = self._liveness, None
-            if self.live:
-                self.state = State.LEFT
+            self.live = False
             if liveness is not None:
                 liveness.release(self.uuid)
 
@@ -186,9 +170,7 @@ class Session:
             self.sessions.leaving.discard(self.uuid)
 
     def forked(self) -> None:
-        if not self.closed:
-            self.state = State.LEFT
-        self._liveness, self._entered, self._lock = None, 0, threading.RLock()
+        self.live, self._liveness, self._entered, self._lock = False, None, 0, threading.RLock()
         self.registered_in.clear()
 
     def __repr__(self) -> str:
@@ -207,7 +189,8 @@ class Sessions:
         self.holders: WeakSet[CustomTube] = WeakSet()  # they record the owners of their tasks themselves
         self.reaper = Reaper(self)
         self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
-        self._liveness: tuple[Liveness | None] | None = None  # None: not determined yet
+        self._liveness: Liveness | None = None
+        self._liveness_found = False  # whether `_liveness` is determined, as None or as an object
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
@@ -218,12 +201,13 @@ class Sessions:
     @property
     def lease(self) -> float | None:
         """The seconds after which a session ends unless it is renewed; None if the locks end with the process."""
-        return None if self._liveness is None or self._liveness[0] is None else self._liveness[0].lease
+        return None if self._liveness is None else self._liveness.lease
 
     @property
     def now(self) -> float:
         """The time in seconds since 1970, by the clock of the database."""
-        return time.time() + (0.0 if self._liveness is None or self._liveness[0] is None else self._liveness[0].skew)
+        liveness = self._liveness
+        return time.time() if liveness is None else time.time() + liveness.skew
 
     def notice_loss(self, name: str) -> bool:
         """Return whether a session of this process ended because its liveness lock was lost.
@@ -251,17 +235,17 @@ class Sessions:
             if lost:
                 self._lost.add(session.uuid)
                 self._own_lost |= own
-            session.state = State.CLOSED
+            session.closed = True
             session.release()
         self._closed(session)
         for queue in self.queues if lost and own else ():
-            queue.session_lost()
+            queue.waiting.session_lost()
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
         for queue in members_of(queues):  # also those that are not installed: no query is needed
             if queue.sessions is self:
-                queue.session_closed()
+                queue.waiting.takers.wake_closed()
 
     @property
     def queues(self) -> list[QueueMaintenance]:
@@ -278,17 +262,18 @@ class Sessions:
     @property
     def liveness(self) -> Liveness | None:
         """Returns the liveness locks of this process; None if no other process can access the database."""
-        if self._liveness is None:
+        if not self._liveness_found:
             for queue in self.queues[:1]:
                 self.use_liveness(queue.liveness)
-        return self._liveness[0] if self._liveness else None
+        return self._liveness
 
     def use_liveness(self, find: Callable[[], Liveness | None]) -> None:
         """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
-        if self._liveness is None:
+        if not self._liveness_found:
             found = find()
             with self._lock:
-                self._liveness = self._liveness or (found,)
+                if not self._liveness_found:
+                    self._liveness, self._liveness_found = found, True
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         """Run a statement on the session connection and return its rows; None if there is none.
@@ -298,7 +283,7 @@ class Sessions:
         return None if self.liveness is None else self.liveness.apart(sql, values)
 
     def announce(self) -> None:
-        """Let other processes check the locks of the sessions that are registered by now."""
+        """Notify other processes to check the locks of the sessions that are registered by now."""
         if self.liveness is not None:
             self.liveness.announce()
 
@@ -307,11 +292,11 @@ class Sessions:
         entered, own = _entered.get(), self._own
         if not entered and own is not None and not own.closed:
             return own
-        if entered:
-            entry = next((entry for entry in reversed(entered) if entry.sessions is self), None)
-            if entry is not None and entry.session is not None:
-                return entry.session
-        return self.own()
+        return (self._entered_last(entered) if entered else None) or self.own()
+
+    def _entered_last(self, entered: Sequence[Entry]) -> Session | None:
+        entry = next((entry for entry in reversed(entered) if entry.sessions is self), None)
+        return None if entry is None else entry.session
 
     def join(self, session: Session | None) -> None:
         """Make this the current session of this thread or asyncio task (None: the session of the process).
@@ -331,9 +316,10 @@ class Sessions:
 
     def to_take(self) -> Session:
         """Return the current session, after renewing lost liveness locks. Raises the ORM's errors if that fails."""
-        if self._liveness is not None and self._liveness[0] is not None and not self._liveness[0].intact:
-            self.renew(self._liveness[0])
-        own = self._own
+        liveness, own = self._liveness, self._own
+        if liveness is not None and not liveness.intact:
+            self.renew(liveness)
+            own = self._own
         return own if own is not None and not own.closed and not _entered.get() else self.current()
 
     def renew(self, liveness: Liveness) -> bool:
@@ -354,7 +340,6 @@ class Sessions:
         return any(session is not None and session.uuid == name for session in entered)
 
     def own(self) -> Session:
-        """Return the session of the process."""
         own = self._own
         if own is None or own.closed:
             with self._lock:
@@ -364,7 +349,6 @@ class Sessions:
         return own
 
     def new(self) -> Session:
-        """Return a new session."""
         return self.named(str(uuid.uuid4()))
 
     def named(self, name: str) -> Session:
@@ -404,11 +388,12 @@ class Sessions:
         session.release()
 
     def _end(self, session: Session) -> None:
-        before, session.state = session.state, State.CLOSED  # no take can begin after this
+        before = session.closed, session.live
+        session.closed, session.live = True, False  # no take can begin after this
         try:
             self.end(session.uuid, "release")
         except BaseException:
-            session.state = before
+            session.closed, session.live = before
             raise
         self._closed(session)
 
@@ -451,7 +436,8 @@ class Sessions:
         known = self.live()
         if known and (self.liveness is None or self.liveness.there()):
             here = next((queue for queue in members_of(queues) if queue.sessions is self), None)
-            with here.briefly_connected() if here else nullcontext():  # the application may have closed its own
+            # The application may have closed its own connection.
+            with here.database.store.briefly_connected() if here else nullcontext():
                 for session in known:
                     session.release()
                     self.leave(session)
@@ -470,7 +456,7 @@ class Sessions:
             session.forked()
         self.reaper.forked()
         self.waits = threading.RLock()
-        self._liveness = None
+        self._liveness, self._liveness_found = None, False
         self._own = None
         self._own_lost = False
         self._lost = set()

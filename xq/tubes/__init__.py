@@ -13,7 +13,7 @@ from xq.adapters.tubes import Record, TubeRecords
 from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.runtime.threads import is_paused
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
@@ -63,6 +63,7 @@ class Tubes:
     """All tubes of a database: `queue = xq.Tubes(db)`. Opens no connection yet.
 
     `database` is a Peewee database or a URL. The tubes are stored in it, so every process that opens it finds them.
+    `tube` has them by name: `queue.tube["emails"]` or `queue.tube.emails`, and `queue.tube()` lists the names.
     """
 
     def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
@@ -71,7 +72,7 @@ class Tubes:
         self._clock = clock
         self._records = TubeRecords(self.database)
         shared = tables.shared(self.database)
-        # One tube object per process: its queue knows the waiters and observers.
+        # One tube object per process: its queue has the waiters and observers.
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
         self._queue: Queue[Any] = upgrade(
@@ -209,7 +210,7 @@ class Tubes:
         except BaseException:
             with suppress(Exception):  # a failed transaction has dropped the table already
                 if tube is None:
-                    tables.drop_again(self.database, record.table)
+                    tables.model(self.database, "Tube", record.table, ()).drop_table()
                 else:
                     tube.erase()
             raise
@@ -239,7 +240,7 @@ class Tubes:
             "give all of them the same xq and the same drivers first"
         )
         queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
-        queue.adapter.while_waiting(self._running.check_waiting)
+        queue.adapter.waiting.woken = self._running.check_waiting
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
     def _tube(self, record: Record) -> Tube:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
@@ -51,6 +51,13 @@ def missing_methods(found: object, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in wanted if not callable(getattr(found, name, None))]
 
 
+def _off(what: str) -> Callable[..., Any]:
+    def off(self: CustomTube, *args: object, **options: object) -> NoReturn:
+        raise FeatureOff(f"{what} needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
+
+    return off
+
+
 class Owner(NamedTuple):
     """The session that has taken a task; each take has an object of its own."""
 
@@ -60,7 +67,7 @@ class Owner(NamedTuple):
 class CustomTube(Tube):
     """A tube of a custom driver, with the methods of every tube; it calls the object that the class makes.
 
-    Only this process knows which session has taken a task, and refuses the calls of other sessions. The end of a
+    Only this process records which session has taken a task, and rejects the calls of other sessions. The end of a
     session releases the tasks that it took in this process. The tasks of a killed process stay taken until release_all.
     A rollback does not change the owner. The statistics count this process only. It has no take_many, ack_many and
     workers. A class that needs more should upgrade its model.
@@ -87,7 +94,6 @@ class CustomTube(Tube):
         """Do nothing: create_space has created the table."""
 
     def _call_optional(self, name: str) -> None:
-        """Call an optional method of the object."""
         getattr(self._object, name, lambda: None)()
 
     def _task_of(self, row: Any, state: str = "") -> Task:
@@ -113,7 +119,7 @@ class CustomTube(Tube):
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
     def _forget(self, owners: Mapping[Any, Owner | None]) -> None:
-        """Forget who has taken these tasks, unless they have been taken again since."""
+        """Forget the owners of these tasks, unless they have been taken again since."""
         for id, owner in owners.items():
             if owner is not None and self._owners.get(id) is owner:
                 self._owners.pop(id, None)
@@ -177,24 +183,7 @@ class CustomTube(Tube):
             self._owners[task.id] = Owner(session)
             return task
 
-    def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Raise FeatureOff."""
-        raise self._off("take_many")
-
-    def ack_many(self, ids: Iterable[object]) -> list[Task]:
-        """Raise FeatureOff."""
-        raise self._off("ack_many")
-
-    def worker(self, function: Any = None, **options: Any) -> Any:
-        """Raise FeatureOff."""
-        raise self._off("worker")
-
-    def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
-        """Raise FeatureOff."""
-        raise self._off("run")
-
-    def _off(self, what: str) -> FeatureOff:
-        return FeatureOff(f"{what} needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
+    take_many, ack_many, worker, run = map(_off, ("take_many", "ack_many", "worker", "run"))
 
     @by_name
     def ack(self, id: object) -> Task:

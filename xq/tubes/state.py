@@ -14,14 +14,7 @@ LOOK = 1.0  # seconds for which RUNNING is cached
 
 RUNNING: Final = "RUNNING"
 
-# Each state and its conditions; the first state whose conditions hold applies.
-STATES: Final[Mapping[str, Mapping[str, bool]]] = {
-    "INIT": {"only_reads": True, "there": False},
-    "ENDING": {"only_reads": True, "awaited": True},
-    "WAITING": {"only_reads": True},
-    "STARTUP": {"paused": True},
-    RUNNING: {},
-}
+STATES: Final = ("INIT", "STARTUP", RUNNING, "ENDING", "WAITING")
 
 
 class State:
@@ -34,24 +27,20 @@ class State:
     def __init__(
         self, conditions: Mapping[str, Callable[[], bool]], classify: Callable[[BaseException], ErrorKind]
     ) -> None:
-        self._conditions = conditions  # by the names in STATES; evaluated only if needed
+        self._conditions = conditions  # only_reads, there, awaited, paused; asked only if needed
         self._classify = classify  # returns the kind of an error of the database
         self._known = threading.local()
 
     def look(self) -> str:
-        """Return the current state."""
-        found_so_far: dict[str, bool] = {}
-
-        def holds(condition: str, wanted: bool) -> bool:
-            if condition not in found_so_far:
-                found_so_far[condition] = self._conditions[condition]()
-            return found_so_far[condition] is wanted
-
-        self._known.until = 0.0
-        found = next(state for state, all_of in STATES.items() if all(holds(*each) for each in all_of.items()))
-        if found == RUNNING:
-            self._known.until = time.monotonic() + LOOK
-        return found
+        self._known.until, ask = 0.0, self._conditions
+        if ask["only_reads"]():
+            if not ask["there"]():
+                return "INIT"
+            return "ENDING" if ask["awaited"]() else "WAITING"
+        if ask["paused"]():
+            return "STARTUP"
+        self._known.until = time.monotonic() + LOOK
+        return RUNNING
 
     def check(self) -> None:
         """Raise NotRunning unless the state is, or was up to a second ago, RUNNING."""

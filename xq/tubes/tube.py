@@ -13,7 +13,7 @@ from xq.adapters.tubes import Record
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions.session import owner_of
 from xq.tubes.arguments import by_name
@@ -147,8 +147,8 @@ class Tube:
     Every method may raise FeatureOff for what the type of the tube lacks, BadType, BadValue, NotFound, WrongState,
     NotOwner, and TubeDropped. While the database is read-only every method but statistics() raises NotRunning.
 
-    `model` is the model of its table, and `model.xq` the queue: `waiting()`, `taken()` and `sessions()` show the
-    waiters, the owners and the open sessions.
+    `name`, `type` and `options` are those of `create_tube`. `model` is the model of its table, and `model.xq` the
+    queue: `waiting()`, `taken()` and `sessions()` show the waiters, the owners and the open sessions.
     """
 
     def __init__(self, record: Record, model: Any, host: Host, features: Collection[str] = ()) -> None:
@@ -178,7 +178,7 @@ class Tube:
     @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits for a task, or for room."""
-        return self._queue.adapter.is_awaited
+        return self._queue.adapter.waiting.anybody
 
     def create(self) -> None:
         """Create the table and the objects of the tube in the database."""
@@ -401,9 +401,9 @@ class Tube:
         return known
 
     def tasks_by_state(self, state: str) -> list[Task]:
-        """Return the tasks in a state, in the order of a take:
+        """Return the tasks in a state ("r", "t", "~", "!", or "-" if they are kept), in the order of a take.
 
-        "r", "t", "~", "!", or "-" if they are kept. Raises BadValue.
+        Raises BadValue.
         """
         with self._calls:
             if not isinstance(state, str) or (state not in LETTERS and state != GONE):

@@ -30,6 +30,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "utube": UTUBE,
     "utubettl": UTUBETTL,
 }
+"""The types of tubes that every process has, and their features."""
 
 STORAGE_MODES: Final = ("default", "ready_buffer")
 

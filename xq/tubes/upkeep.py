@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xq.adapters.tubes import Record, TubeRecords
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
-from xq.queue import Queue
+from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE
 from xq.runtime.queue_maintenance import QueueMaintenance
 

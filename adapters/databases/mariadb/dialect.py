@@ -16,14 +16,14 @@ from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.server import BYTES, ROLL_UP, Server
+from xq.adapters.databases.server import ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
+from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
@@ -59,7 +59,7 @@ class Mariadb(MariadbObjects):
     groups_kind = MariadbGroups
     exports_kind = MariadbExports
     scans_kind = MariadbScans
-    layout = "8"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "10"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
@@ -78,6 +78,12 @@ class Mariadb(MariadbObjects):
         f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
     )
     from_there = "connect to the database"
+
+    open_transactions = (
+        "SELECT CONCAT('connection ', trx_mysql_thread_id), TIMESTAMPDIFF(SECOND, trx_started, NOW()) "
+        "FROM information_schema.innodb_trx "
+        "WHERE trx_mysql_thread_id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND"
+    )
 
     session_sql = SessionSql(
         connected=(
@@ -158,10 +164,25 @@ class Mariadb(MariadbObjects):
     def exact(self, column: str, kind: Kind = "text") -> str:
         return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
 
+    def as_text(self, column: str) -> str:
+        return self.digest(column)
+
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         # Most collations ignore case, so compare what the index finds byte by byte.
         found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
+
+    has_partial_indexes = False
+    by_primary = " FORCE INDEX (PRIMARY)"
+
+    def _orders(self, columns: Sequence[str]) -> bool:
+        return all(self._short(column) == column for column in columns)
+
+    def contains(self, column: str, value: str) -> str:
+        return f"COALESCE(LOCATE({self.folded(value)}, {self.folded(column)}) > 0, FALSE)"
+
+    def folded(self, text: str) -> str:
+        return f"LOWER({self.exact(text)})"
 
     def differ(self, one: str, other: str) -> str:
         return f"NOT (BINARY {one} <=> BINARY {other})"
@@ -306,7 +327,6 @@ class Mariadb(MariadbObjects):
         return self.execute(connection, lock, {**values, **{f"l{i}": part for i, part in enumerate(parts)}})
 
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
-        """Return the selected ones of the rows."""
         wide = len(self.keys)
         keys = [row[-wide:] for row in found]
         among = filled(statement.among, chosen=self._chosen(len(keys)))

@@ -18,7 +18,7 @@ AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 class MariadbGroups(ServerGroups):
     """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
 
-    There are no partial indexes: stored columns tell which utube a task is of, and which heads are open.
+    There are no partial indexes: stored columns hold the utube of a task, and whether a head is open.
     """
 
     of: Mariadb
@@ -34,6 +34,10 @@ class MariadbGroups(ServerGroups):
 
     def called(self, column: str) -> str:
         return f"CONVERT({self.of.digest(column)} USING ascii)"
+
+    @property
+    def called_of_index(self) -> str:
+        return self.column
 
     def of_utube(self, utube: str, of: str) -> str:
         return f"{of}{self.column} = {utube}"

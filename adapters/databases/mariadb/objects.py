@@ -6,19 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from xq.adapters.databases.dirty_groups import DIRTY
-from xq.adapters.databases.groups import GroupChange
+from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.server import PART, Server
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ELSEWHERE
-from xq.core.ports import UNANSWERED, Connections, ErrorKind
+from xq.core.ports import LONGEST_REASON, UNANSWERED, Connections
 from xq.sessions.session import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
-NO_TRIGGERS = 1419  # the number of the error
 UNSEEN = 1227  # the number of the error: no right to see what is there
 DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 PREFIX = 191  # characters of a long text that an index holds
@@ -52,7 +50,7 @@ class MariadbObjects(Server):
             there, triggers = self.existing(store), self._triggers(store)
             try:
                 yield
-            except Exception as error:
+            except Exception:
                 # No rollback brings back what was taken down. Its triggers may be those of another definition.
                 lost = there.keys() - self.existing(store).keys()
                 indexes = [
@@ -60,11 +58,6 @@ class MariadbObjects(Server):
                 ]
                 for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
                     store.execute(sql)
-                if store.classify(error) is not ErrorKind.NOT_DATABASE and f"({NO_TRIGGERS}," in str(error):
-                    raise ConfigurationError(
-                        f"this user may not create triggers while the server keeps a binary log ({error}): have the "
-                        "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
-                    ) from error
                 raise
 
     @contextmanager
@@ -118,29 +111,7 @@ class MariadbObjects(Server):
         ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
         if lowered and self.source.name != self.source.name.lower():
             return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
-        return self._cascade(store) or super().unfit(store)
-
-    def _cascade(self, store: Connections) -> str | None:
-        """Return the name of a foreign key whose action changes a column that a stored column is computed from."""
-        unique, utube = self.machine.guard("unique"), self.machine.guard("utube")
-        roles = {*((unique.role, "status") if unique else ()), *((utube.role,) if utube else ())}
-        if not roles:
-            return None
-        listed = ", ".join(self.literal(self.source.roles[role].column) for role in sorted(roles))
-        found = store.execute(
-            "SELECT k.constraint_name, k.column_name FROM information_schema.key_column_usage AS k "
-            "JOIN information_schema.referential_constraints AS r ON r.constraint_schema = k.constraint_schema "
-            "AND r.table_name = k.table_name AND r.constraint_name = k.constraint_name "
-            f"WHERE k.table_schema = {self._schema} AND k.table_name = {self.literal(self.source.name)} "
-            f"AND k.column_name IN ({listed}) "
-            "AND (r.update_rule IN ('CASCADE', 'SET NULL') OR r.delete_rule = 'SET NULL') ORDER BY 1, 2"
-        )
-        for name, column in found:
-            return (
-                f"xq has a digest of {column} in a stored column, and MariaDB allows none while the foreign key {name} "
-                f"changes {column} by itself: make that key anew, without ON UPDATE CASCADE and without SET NULL"
-            )
-        return None
+        return super().unfit(store)
 
     def existing(self, store: Connections) -> dict[str, str]:
         table = self.literal(self.source.name)
@@ -167,10 +138,6 @@ class MariadbObjects(Server):
             return f"({UNSEEN}," in str(error)
         return True
 
-    def table_columns(self, store: Connections) -> set[str]:
-        present = {name.lower() for name in self.columns_of(store, self.source.name)}
-        return {field.column for field in self.source.fields if field.column.lower() in present}
-
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
             "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
@@ -193,39 +160,22 @@ class MariadbObjects(Server):
 
     # tables and indexes
 
-    def side_tables(self) -> list[Object]:
-        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
-        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
-        if utubes := self.groups:
-            pairs = zip(utubes.columns, self.ordered, strict=True)
-            values = {
-                "ordered_as_columns": ", ".join(f"{self.table}.{mine} AS {column}" for column, mine in pairs),
-                "nulls": ", ".join(["NULL"] * len(utubes.columns)),
-                "most": str(utubes.most),
-                "open": utubes.opened,
-            }
-            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY)]
-        return made
+    tables_file = TABLES
 
-    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
-        return self.made("table", suffix, *self._creating(suffix, text, **values))
-
-    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
-        """Return the statements of a text that creates a side table."""
-        known = {
-            **self._types,
-            "engine": self.engine,
-            "table": self.table_in_schema,
-            "keys": ", ".join(self.keys),
-            "parts": ", ".join(self._parts()),
-            "keys_as_parts": self.keys_as_parts,
-            "name": self.side(suffix),
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        pairs = zip(utubes.columns, self.ordered, strict=True)
+        return {
+            "ordered_as_columns": ", ".join(f"{self.table}.{mine} AS {column}" for column, mine in pairs),
+            "nulls": ", ".join(["NULL"] * len(utubes.columns)),
+            "open": self.groups.opened if self.groups else "",
         }
-        return self.statements(TABLES, text, known | values)
+
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        return self._types
 
     @property
     def _types(self) -> dict[str, str]:
-        lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH}
+        lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
         return {name: self.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
 
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
@@ -299,7 +249,7 @@ class MariadbObjects(Server):
         status = self.roles["status"]
         at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
         known = {
-            **self._types,
+            **self.names_beside(""),
             "table": self.table_in_schema,
             **{name: self.side(name) for name in ("count", "wait", "owner", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.machine.pending),

@@ -16,7 +16,7 @@ from xq.pipeline.scan import Checkpoint, Column, Condition, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
-PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
+PATIENCE = "SET SESSION net_write_timeout = 31536000"  # a reader may be slow, and the server gives up after a minute
 
 
 class MariadbReader(ExtractReader):
@@ -43,10 +43,13 @@ class MariadbReader(ExtractReader):
             connection.cursor().execute(PATIENCE)
             yield connection
 
-    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         from pymysql.cursors import SSCursor
 
         with self._connected() as connection:
+            connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.cursor().execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            sql, values = self._prepared(connection, columns, part)
             cursor = SSCursor(connection)
             try:
                 cursor.execute(sql, values or None)

@@ -6,24 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part, unless_silenced
-from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
-from xq.adapters.databases.server import BYTES, ROLL_UP
+from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS, SETTINGS
+from xq.adapters.databases.searches import Column
+from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
+from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
 
 
 class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "7"  # 5, of xq 0.1, counted the groups of updated rows one by one
+    layout = "10"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
@@ -59,6 +61,13 @@ class Postgres(PostgresObjects):
     )
     from_there = "connect with a search_path that begins with"
 
+    open_transactions = (
+        "SELECT 'process ' || pid || ' of ' || usename || CASE application_name WHEN '' THEN '' ELSE "
+        "' (' || application_name || ')' END, CAST(extract(epoch FROM now() - xact_start) AS float8) "
+        "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start < now() - make_interval(secs => :n)"
+    )
+
     session_sql = SessionSql(
         connected=(
             # Not the application's isolation level: these single statements are not retried after a conflict.
@@ -90,6 +99,11 @@ class Postgres(PostgresObjects):
         apart="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
+    @property
+    def dead_rows(self) -> str:  # type: ignore[override]
+        table = self.literal(self.table_in_schema)
+        return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
+
     # words
 
     def moment(self, kind: Kind, seconds: str) -> str:
@@ -107,12 +121,27 @@ class Postgres(PostgresObjects):
     def amount(self, value: Any) -> str:
         return f"CAST({super().amount(value)} AS float8)"
 
+    def as_text(self, column: str) -> str:
+        return f'CAST({column} AS text) COLLATE "default"'  # as xq's own tables, whatever the column's collation
+
     def differ(self, one: str, other: str) -> str:
         return f"{one} IS DISTINCT FROM {other}"
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         roles = len(self.source.ordered_by)
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
+
+    nulls_first = False
+
+    def _in_order(self, column: Column, back: bool) -> str:
+        by_clause = column.nullable and column.nulls_first
+        return f"{super()._in_order(column, back)}{(' NULLS LAST' if back else ' NULLS FIRST') * by_clause}"
+
+    def contains(self, column: str, value: str) -> str:
+        return f"COALESCE(strpos({self.folded(column)}, {self.folded(value)}) > 0, FALSE)"
+
+    def folded(self, text: str) -> str:
+        return f'lower(CAST({text} AS text) COLLATE "C")'
 
     @property
     def owner_for_range(self) -> str:
@@ -134,8 +163,16 @@ class Postgres(PostgresObjects):
     def where(self, rows: Selector) -> str:
         if not rows.fence or "owner" in self.roles:
             return super().where(rows)
-        # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
-        # look at the owner would be a look into the past, where the row had to be waited for.
+        if rows.way == "key":
+            # The owner is that of the version of the row that the statement sees. A version that another transaction
+            # has written meanwhile has another xmin.
+            seen = f"SELECT xmin FROM {self.table_in_schema} WHERE {super().where(rows)}"
+            return f"{self.named(rows)} AND xmin = ({seen})"
+        return self._where_locked(rows)
+
+    def _where_locked(self, rows: Selector) -> str:
+        # Lock the row, then the owner beside it: each transaction that changes both does so in this order. Without its
+        # own lock the owner would be read as of before a wait for the row.
         keys = ", ".join(self.keys)
         locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
@@ -165,14 +202,73 @@ class Postgres(PostgresObjects):
 
     # what changes
 
+    def move(self, rows: Selector, change: Change) -> Statement:
+        statement = super().move(rows, change)
+        if not rows.fence or rows.way != "key" or "owner" in self.roles:
+            return statement
+        # Each lock writes 56 bytes to the log: lock only if the row may have another version than the statement saw.
+        return replace(statement, again=statement.sql.replace(self.where(rows), self._where_locked(rows)))
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        run = super().run_alone(statement, width)
+        if not statement.again:
+            return run
+        again = self.query(statement.again)
+        return lambda connection, values: run(connection, values) or again(connection, values)
+
     def remembering(self, rows: Selector, statement: Statement) -> Statement:
         keys = ", ".join(self.keys)
+        there = "owner = excluded.owner"
+        taken_from = "NULL"
+        if rows.state != TAKEN:
+            taken_from, there = self.literal(rows.state), f"{there}, taken_from = excluded.taken_from"
         remembered = (
-            f"INSERT INTO {self.owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
-            f"ON CONFLICT ({keys}) DO UPDATE SET owner = excluded.owner"
+            f"INSERT INTO {self.owners} ({keys}, owner, taken_from) SELECT {keys}, :owner, {taken_from} FROM moved "
+            f"ON CONFLICT ({keys}) DO UPDATE SET {there}"
         )
         sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
         return replace(statement, sql=sql)
+
+    @property
+    def adopt_owners(self) -> str:
+        # The rows of the owners count the takes. A table of an earlier layout has no such column.
+        taken_from = "to_jsonb(o) ->> 'taken_from'"
+        counted = (
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
+            f"SELECT '', {taken_from}, '{TAKEN}', 1 FROM {self.owners} AS o WHERE {taken_from} IS NOT NULL"
+        )
+        return f"WITH counted AS ({counted}) {super().adopt_owners}"
+
+    @property
+    def counters(self) -> str:
+        if "owner" in self.roles:
+            return super().counters
+        count = f"SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM {self.side('count')} GROUP BY 1, 2, 3"
+        # Two letters of `source` are two transitions: triggers.sql.
+        each = (
+            "SELECT tube, right(source, 1) AS source, target, n, many FROM counted UNION ALL "
+            "SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted WHERE length(source) = 2 UNION ALL "
+            f"{self._counted_by_owners}"
+        )
+        sums = f"{self.whole('SUM(n)')} AS n, {self.whole('SUM(many)')}"
+        return (
+            f"WITH counted AS MATERIALIZED ({count}) "
+            f"SELECT tube, source, target, {sums} FROM ({each}) AS each GROUP BY tube, source, target"
+        )
+
+    @property
+    def _counted_by_owners(self) -> str:
+        took = f"FROM {self.owners} WHERE taken_from IS NOT NULL GROUP BY taken_from"
+        return f"SELECT '' AS tube, taken_from AS source, '{TAKEN}' AS target, COUNT(*) AS n, 0 AS many {took}"
+
+    def counted_in(self, guard: Guard) -> str:
+        if "owner" in self.roles:
+            return super().counted_in(guard)
+        states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
+        # Between the two letters of a `source` nothing changes.
+        into, out = (f"CASE WHEN {state} IN ({states}) THEN n ELSE 0 END" for state in ("target", "left(source, 1)"))
+        counts = f"SELECT tube, source, target, n, 0 FROM {self.side('count')} UNION ALL {self._counted_by_owners}"
+        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM ({counts}) AS counted WHERE tube = '')"
 
     def roll_up(self, store: Connections) -> bool:
         count = self.side("count")
@@ -218,7 +314,8 @@ class Postgres(PostgresObjects):
         # Not ON CONFLICT: it would wait for the row if this thread's transaction has changed it.
         there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
         return (
-            f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) SELECT :uuid, queue, {self.now}, {self.now} + :lease "
+            f"INSERT INTO {SESSIONS} ({SESSION_COLUMNS}) "
+            f"SELECT :uuid, queue, {self.now}, {self.now} + :lease, :host, :pid, :program "
             f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
             f"{self.on_conflict('uuid, queue')}"
         )

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from xq.adapters.databases.dirty_groups import DIRTY
+from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import Server
 from xq.core.errors import ConfigurationError
 from xq.core.ports import REFUSALS, Connections, ErrorKind
-
-TABLES = Path(__file__).parent / "tables.sql"
 
 
 class PostgresObjects(Server):
@@ -95,37 +93,19 @@ class PostgresObjects(Server):
         )
         return {name: bool(made) for name, made in found}
 
-    def side_tables(self) -> list[Object]:
-        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
-        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
-        utubes = self.groups
-        if utubes:
-            pairs = zip(self.ordered, utubes.columns, strict=True)
-            values = {
-                "utube": utubes.head(self.table),
-                "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
-                "order": self.order_by(utubes.columns),
-                "is_open": utubes.is_open(),
-                "most": str(utubes.most),
-            }
-            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY, **values)]
-        return made
+    tables_file = Path(__file__).parent / "tables.sql"
 
-    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
-        return self.made("table", suffix, *self._creating(suffix, text, **values))
-
-    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
-        """Return the statements of a text that creates a side table."""
-        more = ("key", "open", "most", "xid")
-        known = {
-            "table": self.table_in_schema,
-            "keys": ", ".join(self.keys),
-            "parts": ", ".join(self._parts()),
-            "keys_as_parts": self.keys_as_parts,
-            "name": self.side(suffix),
-            **{f"name_{one}": self.quote(self.name(f"{suffix}_{one}")) for one in more},
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        pairs = zip(self.ordered, utubes.columns, strict=True)
+        return {
+            "utube": utubes.head(self.table),
+            "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
+            "order": self.order_by(utubes.columns),
+            "is_open": utubes.is_open(),
         }
-        return self.statements(TABLES, text, known | values)
+
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        return {f"name_{one}": self.quote(self.name(f"{suffix}_{one}")) for one in ("key", "open", "most", "xid")}
 
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
         columns = [self.columns, *(f"CAST(0 AS float8) AS {name}" for name in options)]

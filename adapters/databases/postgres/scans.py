@@ -51,8 +51,9 @@ class PostgresReader(ExtractReader):
                 connection.execute(f"SET TRANSACTION SNAPSHOT {quote(self.snapshot)}")
             yield connection
 
-    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         with self._moment() as connection:
+            sql, values = self._prepared(connection, columns, part)
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")  # it is read to the end
             cursor = connection.cursor(name="xq")
             cursor.execute(sql, values or None)
@@ -60,7 +61,7 @@ class PostgresReader(ExtractReader):
                 yield rows
 
     def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
-        if not find_spec("adbc_driver_postgresql") or self.snapshot:
+        if not find_spec("adbc_driver_postgresql") or self.snapshot or self._is_windowed(columns, part):
             return None
         return self._by_adbc(*self._statement(columns, part))
 

@@ -136,7 +136,7 @@ class Triggers:
         return known
 
     def _of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        """Return what the texts say of a version of a row: its values as `old`, its conditions as `was`."""
+        """Return the values of a version of a row for the texts, as `old`, and its conditions, as `was`."""
         of, status = self.of, f"{version}.{self.status}"
         known = of.of_version(version, old, was) | {
             "its_owner": of.same_key("o", version),
@@ -152,12 +152,14 @@ class Triggers:
         return known
 
     def _of_change(self) -> dict[str, str]:
-        """Return what the texts say of an update from OLD to NEW."""
+        """Return the conditions of an update from OLD to NEW for the texts."""
         of = self.of
         known = {
             "other_status": self._differ(self.status),
             "other_key": of.moved_key,
             "its_owner": of.same_key(of.quote(of.name("owner")), "OLD"),
+            "its_old_owner": of.same_key("o", "OLD"),
+            "its_new_owner": of.same_key("o", "NEW"),
             "its_wait": of.same_wait("", "OLD"),
             "same_key": " AND ".join(f"was.{key} = became.{key}" for key in of.keys),
             "watched_differ": " OR ".join(map(self._differ, of.watched())),

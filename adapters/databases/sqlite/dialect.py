@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
+from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.searches import Column
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
@@ -32,7 +35,7 @@ SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 class Sqlite(SqliteObjects):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    layout = "8"  # 5, of xq 0.1, had triggers that read the event by char()
+    layout = "11"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -91,6 +94,10 @@ class Sqlite(SqliteObjects):
             if field.kind not in ("auto", "bigauto")
         )
 
+    def position(self, column: Column) -> str:
+        # As it is stored: a driver may convert a date-time.
+        return f"CAST({column.sql} AS TEXT)" if column.kind in TIMES else column.sql
+
     def choice(self, rows: Selector) -> tuple[str, str]:
         by, chosen = super().choice(rows)
         return by, self.keys_there() + chosen
@@ -127,22 +134,20 @@ class Sqlite(SqliteObjects):
     def _taking(self, statement: Statement) -> Run:
         """Return a function that runs a statement that takes tasks and writes their owners."""
         text, values_of = self.filled(statement.sql)
-        one, key_of = self.filled(statement.after)
+        one, names = by_position(statement.after, self.placeholder)
         several = self.query(statement.after_all) if statement.after_all else None
-        parts = [(f"k{i}", place) for i, place in enumerate(self._key_at)]
+        # The places of the values of `one` in a row to which the owner is appended.
+        owned = itemgetter(*(-1 if name == "owner" else self._key_at[int(name[1:])] for name in names))
 
         def taking(connection: Connection, values: dict[str, Any]) -> list[Row]:
             rows, owner = connection.execute(text, values_of(values)), values["owner"]
             if several and len(rows) > 1:
-                listed = self.listed([[row[place] for _, place in parts] for row in rows])
+                listed = self.listed([[row[place] for place in self._key_at] for row in rows])
                 if listed:
                     several(connection, {"keys": listed, "owner": owner})
                     return rows
             for row in rows:
-                owned = {"owner": owner}
-                for name, place in parts:
-                    owned[name] = row[place]
-                connection.execute(one, key_of(owned))
+                connection.execute(one, owned((*row, owner)))
             return rows
 
         return taking
@@ -201,6 +206,9 @@ class Sqlite(SqliteObjects):
         # The file may have become read-only after the connection was opened.
         return any(os.path.exists(file) and not os.access(file, os.W_OK) for file in self._files(store)[:1])
 
+    def file(self, store: Connections) -> str | None:
+        return next(iter(self._files(store)), None)
+
     def _files(self, store: Connections) -> list[str]:
         """Return the files of the table and of xq's records; none if one is in memory."""
         wanted = ("main", (self.source.schema or "main").lower())
@@ -225,6 +233,10 @@ class Sqlite(SqliteObjects):
     def liveness(self, store: Connections) -> Liveness | None:
         files = self._files(store)
         return FileLocks.of(files[0]) if files else None
+
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        files = self._files(store)
+        return FileLocks.of(files[0]).unheld(uuids) if files and uuids else []
 
     def notifier(self, store: Connections) -> Notifier | None:
         files = self._files(store)

@@ -19,10 +19,10 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.dialect import Run
 from xq.core.ports import Connection, Connections, Row
 
-# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and in
-# microseconds since 1970 the time at which the statement was sent, or the time of a test's clock. xq reads the number
-# of the context.
-EVENT, OWNER, SENT, CLOCK, NUMBER = "write", "xq_owner", "xq_sent", "xq_clock", "xq_event_context"
+# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and, in
+# microseconds since 1970, the time at which the statement was sent, or as text the time of a test's clock. xq reads
+# the number of the context.
+EVENT, OWNER, AT, NUMBER = "write", "xq_owner", "xq_at", "xq_event_context"
 
 _numbers = itertools.count(1)
 
@@ -37,7 +37,7 @@ class EventContext(dict[Any, Any]):
 
     def __init__(self) -> None:
         number = next(_numbers)
-        super().__init__({EVENT: EVENT, OWNER: None, SENT: None, CLOCK: None, NUMBER: number})
+        super().__init__({EVENT: EVENT, OWNER: None, AT: None, NUMBER: number})
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:
@@ -88,12 +88,12 @@ def with_context(event: str, run: Run, has_history: bool) -> Run:
 
     def run_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context, now = connection.context, values["now"]
-        before = context[EVENT], context[OWNER], context[SENT], context[CLOCK]
+        before = context[EVENT], context[OWNER], context[AT]
         context[EVENT], context[OWNER] = event, values.get("owner")
-        context[SENT], context[CLOCK] = time_ns() // 1000, None if now is None else round(now * 1e6)
+        context[AT] = time_ns() // 1000 if now is None else str(round(now * 1e6))
         try:
             return run(connection, values)
         finally:
-            context[EVENT], context[OWNER], context[SENT], context[CLOCK] = before
+            context[EVENT], context[OWNER], context[AT] = before
 
     return run_for_history if has_history else run_with_event

@@ -7,12 +7,16 @@ from pathlib import Path
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.sqlite.event_context import CLOCK, EVENT, OWNER, SENT, read
+from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.sqlite.event_context import AT, EVENT, OWNER, read
 from xq.adapters.databases.sqlite.groups import SqliteGroups
-from xq.core.machine import ELSEWHERE
+from xq.core.machine import ELSEWHERE, READY
 from xq.core.ports import INTEGERS, Connections, Field
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
+MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number is the id up to which others are sums
+ADD_UP = 1_000  # rows of the history that are added up at a time, and the most that `stats` reads
+ADDED = ("actor", "reason")  # columns that the history of an earlier layout lacks
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 
 
@@ -38,21 +42,31 @@ class SqliteObjects(Dialect):
         shared, prefix = ", ".join(self.literal(item.name) for item in self.shared()), self.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.literal(prefix)}"
         # Indexes and triggers of a table that was renamed belong to the renamed one.
-        mine = f"tbl_name = {self.literal(self.source.name)} COLLATE NOCASE"
+        tables = ", ".join(map(self.literal, [self.source.name, self.name("count"), self.name("history")]))
+        mine = f"tbl_name COLLATE NOCASE IN ({tables})"
         listed = (
             f"SELECT name, type FROM {self.quote(schema)}.sqlite_master WHERE {mine} OR (type = 'table' AND ({chosen}))"
             for schema in dict.fromkeys(["main", self.source.schema or "main"])
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
-    def table_columns(self, store: Connections) -> set[str]:
-        present = {name.lower() for name in self.columns_of(store, self.source.name)}
-        return {field.column for field in self.source.fields if field.column.lower() in present}
-
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
+
+    def widening(self, store: Connections) -> list[str]:
+        of_history = [f"{column} TEXT" for column in ADDED if self.has_history]
+        wanted = {
+            SESSIONS: (self.in_schema("").columns_of(store, SESSIONS), self._process_columns),
+            self.side("history"): (self.columns_of(store, self.name("history")), of_history),
+        }
+        return [
+            f"ALTER TABLE {table} ADD COLUMN {column}"
+            for table, (there, columns) in wanted.items()
+            for column in columns
+            if there and column.partition(" ")[0] not in there
+        ]
 
     def side_tables(self) -> list[Object]:
         kinds = list(map(_type, self.source.key))
@@ -63,11 +77,12 @@ class SqliteObjects(Dialect):
             "typed_parts": ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), kinds, strict=True)),
         }
         wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
-        made = [self._side_table(name, values, name) for name, there in wanted.items() if there]
+        texts = {"history": ("history", "mark")} if self.history_counts else {"count": ("count", "no_mark")}
+        made = [self._side_table(name, values, *texts.get(name, (name,))) for name, there in wanted.items() if there]
         return [*made, self._heads(self.groups)] if self.groups else made
 
     def _side_table(self, suffix: str, values: Mapping[str, str], *texts: str) -> Object:
-        known = {"name": self.side(suffix), **values}
+        known = {"name": self.side(suffix), "count": self.side("count"), "is_mark": MARK, **values}
         return self.made("table", suffix, *(self.filled_in(TABLES, text, known) for text in texts))
 
     def _heads(self, utubes: SqliteGroups) -> Object:
@@ -88,6 +103,14 @@ class SqliteObjects(Dialect):
         fields = [f"{self.quote(field.column)} {_type(field)}" for field in self.source.fields]
         return (f"({', '.join([f'{place} INTEGER PRIMARY KEY', *fields, *(f'{option} REAL' for option in options)])})",)
 
+    def _indexes(self) -> dict[str, tuple[str, str, bool]]:
+        found = super()._indexes()
+        of_tube = f"oldest_{READY}_of_tube"
+        if of_tube in found:
+            columns, condition, unique = found[of_tube]
+            found[of_tube] = columns, f"{condition} AND {self.roles['tube']} IS NOT NULL", unique
+        return found
+
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(
             "index",
@@ -99,51 +122,105 @@ class SqliteObjects(Dialect):
     def triggers(self) -> list[Object]:
         groups = self.in_schema("").groups  # a trigger names no schema
         found = []
-        for event in ("insert", "update", "delete"):
-            known = {**self._in_triggers, "name": self.side(event)}
+        wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
+        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.history_counts)
+        for text in (text for text, there in wanted.items() if there):
+            known = {**self._in_triggers, "name": self.side(text)}
             if groups:
-                known["groups"] = " ".join(
-                    sql for change in groups.changes_of(event) for sql in groups.on_change(change)
-                )
-            dropped = self.drop("trigger", self.name(event))
-            found.append(self.made("trigger", event, dropped, self.filled_in(TRIGGERS, event, known)))
+                changes = groups.changes_of(text.partition("_")[0])
+                known["groups"] = " ".join(sql for change in changes for sql in groups.on_change(change))
+            dropped = self.drop("trigger", self.name(text))
+            found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
         return found
 
     @property
     def _in_triggers(self) -> dict[str, str]:
         """Returns what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
-        status = self.roles["status"]
+        status, alone = self.roles["status"], self.in_schema("")
         known = {
             "table": self.table,
-            "watched": ", ".join(self.watched()),
+            "status": status,
+            "identity": ", ".join(self.keys),
             **{name: self.quote(self.name(name)) for name in ("count", "wait", "owner", "history")},
             "other_status": self.differ(f"OLD.{status}", f"NEW.{status}"),
             "other_key": self.moved_key,
+            "other_task": self.moved_key,
             "its_wait": self.same_wait("", "OLD"),
             "its_owner": self.same_key("", "OLD"),
             "event": read(EVENT),
             "at": self._at,
+            "is_mark": MARK,
+            "counted_up_to": alone.counted_up_to,
+            "newest": alone.newest,
+            "rows": str(ADD_UP),
         }
         known |= self.of_version("OLD", "old", "was") | self.of_version("NEW", "new", "is")
+        if self.groups:
+            known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
         if self.tube_stats:
             tube = self.roles["tube"]
+            other_tube = self.differ(f"OLD.{tube}", f"NEW.{tube}")
             known |= {
                 "tube": tube,
-                "other_tube": self.differ(f"OLD.{tube}", f"NEW.{tube}"),
+                "identity": f"{known['identity']}, {tube}",
+                "other_tube": other_tube,
+                "other_task": f"{self.moved_key} OR {other_tube}",
                 "elsewhere": ELSEWHERE,
+                "counted_in_history": self.counted("tube"),
             }
         return known
+
+    # the history as the counters
+
+    @property
+    def history_counts(self) -> bool:
+        """Whether the rows of the history are the counters. With a limit each put reads those, so they are added up."""
+        return self.has_history and not self.machine.guard("limit")
+
+    def _words(self) -> set[str]:
+        words = super()._words()
+        if self.history_counts:
+            return words | {"history_counts"}
+        return words | {"counters"} | ({"counters_of_tubes"} if self.tube_stats else set())
+
+    @property
+    def counted_up_to(self) -> str:
+        """Returns the id up to which the counters have the rows of the history."""
+        return f"(SELECT n FROM {self.side('count')} WHERE {MARK})"
+
+    @property
+    def newest(self) -> str:
+        """Returns the id of the newest row of the history."""
+        return f"(SELECT COALESCE(MAX(id), 0) FROM {self.side('history')})"
+
+    @property
+    def counters(self) -> str:
+        if not self.history_counts:
+            return super().counters
+        noted = f"FROM {self.side('history')} WHERE id > {self.counted_up_to} AND source <> target"
+        found = [
+            f"SELECT tube, source, target, n FROM {self.side('count')} WHERE NOT ({MARK})",
+            f"SELECT '', source, target, 1 {noted}",
+            *([f"SELECT tube, source, target, 1 {noted} AND {self.counted('tube')}"] if self.tube_stats else []),
+        ]
+        return f"SELECT tube, source, target, SUM(n) AS n, 1 FROM ({' UNION ALL '.join(found)}) GROUP BY 1, 2, 3"
+
+    @property
+    def begun(self) -> str:
+        return f"{super().begun} WHERE NOT ({MARK})" if self.history_counts else super().begun
+
+    def add_up_history(self, store: Connections) -> None:
+        if all(self.columns_of(store, self.name(suffix)) for suffix in ("count", "history")):
+            store.execute(f"UPDATE {self.side('count')} SET n = {self.newest} WHERE {MARK}")
 
     @property
     def _at(self) -> str:
         """Returns SQL of the time of a transition, in microseconds since 1970."""
-        # SQLite's own time has milliseconds, and is later where the statement waited for a lock.
-        sent = f"MAX(COALESCE(NULLIF({read(SENT)}, '{SENT}'), 0), {microseconds(MACHINE_TIME)})"
-        return f"COALESCE(NULLIF({read(CLOCK)}, '{CLOCK}'), {sent})"
+        # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test's
+        # clock is text, which is greater than any number; the column makes a number of it.
+        return f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})"
 
-    @property
-    def since_before(self) -> str:
-        return f"MAX(0, {super().since_before})"  # the time of a row is exact, or cut to milliseconds: see _at
+    elapsed = "MAX(0, at_us - {})"  # the time of a row is exact, or cut to milliseconds: see _at
 
     def owner_of(self, version: str) -> str:
         if "owner" in self.roles:

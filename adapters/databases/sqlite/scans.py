@@ -36,14 +36,15 @@ class SqliteReader(ExtractReader):
             connection.execute("PRAGMA query_only = 1")
             yield connection
 
-    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         with self._connected() as connection:
-            cursor = connection.execute(sql, values)
+            connection.execute("BEGIN")  # one moment for all statements
+            cursor = connection.execute(*self._prepared(connection, columns, part))
             while rows := cursor.fetchmany(ROWS):
                 yield rows
 
     def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
-        if not find_spec("adbc_driver_sqlite"):
+        if not find_spec("adbc_driver_sqlite") or self._is_windowed(columns, part):
             return None
         sql, named = self._statement(columns, part)
         # The driver takes the types from the first rows, which may all be NULL.

@@ -17,7 +17,14 @@ CREATE TABLE IF NOT EXISTS {name} ({typed_keys}, owner TEXT NOT NULL, PRIMARY KE
 -- transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
 CREATE TABLE IF NOT EXISTS {name}
     (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT,
-    attempt INTEGER)
+    attempt INTEGER, actor TEXT, reason TEXT)
+
+--: mark
+-- The counters have the rows of the history up to this id. Those of an older version of xq are counted already.
+INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING
+
+--: no_mark
+DELETE FROM {name} WHERE {is_mark}
 
 --: heads
 CREATE TABLE IF NOT EXISTS {name}

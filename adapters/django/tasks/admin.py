@@ -7,13 +7,15 @@ from typing import Any
 from django.contrib import admin
 
 from xq.adapters.django.admin import QueueAdmin
-from xq.adapters.django.tasks.models import Task
+from xq.adapters.django.tasks.models import STATUSES, Task
 
 
 @admin.register(Task)
 class TaskAdmin(QueueAdmin, admin.ModelAdmin):
     """The admin of tasks: users may look at them and move them, but not edit them."""
 
+    state_words = STATUSES
+    error_field = "exception_class_path"
     list_display = ["task_path", "xq_state", "queue_name", "attempts", "enqueued_at", "finished_at"]
     search_fields = ["task_path", "=id"]
     ordering = ["-pk"]  # newest first: keys have the order of enqueueing

@@ -525,6 +525,30 @@ def test_a_process_that_still_has_the_old_features_is_told(make):
     assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
 
 
+def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
+    Task = make({"keep": True, "history": True})
+    bring(Task, "D")
+    Other = upgraded(make, make.model(), {"keep": True})
+    with pytest.raises(xq.NotInstalled, match="feature 'history' is on there and off here") as told:
+        Other.put({})
+    assert "xq.install()" not in str(told.value)
+    assert "give this process the feature 'history'" in str(told.value)
+    for install in (Other.xq.install, Other.create_table):
+        with pytest.raises(xq.ConfigurationError, match="rows are in task_xq_history"):
+            install()
+    assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
+    assert is_exact(Task)
+    Task.xq.reconfigure({"keep": True})
+    assert Task.xq.check() == []
+
+
+def test_a_history_without_rows_is_dropped_by_installing(make):
+    make({"history": True})
+    Other = upgraded(make, make.model(), {})
+    Other.xq.install()
+    assert Other.xq.check() == []
+
+
 @pytest.mark.parametrize("within", [nullcontext, lambda db: db.atomic()], ids=["alone", "in a transaction"])
 def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make, within):
     Task, Other = (upgraded(make, make.model()) for _ in range(2))

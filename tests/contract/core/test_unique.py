@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,18 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conftest import SERVERS
 from tests.factories import task
-from tests.steps import bring, in_threads, is_exact, processes, row, transitions
+from tests.steps import (
+    STUCK,
+    bring,
+    in_threads,
+    is_exact,
+    processes,
+    row,
+    transitions,
+    until_one_waits_for_a_lock,
+)
 
 FEATURES = {"unique": True, "delayed": True, "buried": True, "keep": True}
 ROLES = ("runat", "priority", "unique", "attempts")
@@ -319,3 +330,32 @@ def test_unique_in_states_that_the_queue_has_not_had_may_be_added(make):
     Task.take().bury()
     with pytest.raises(xq.Duplicate):
         Task.take().bury()
+
+
+def test_rows_that_another_program_wrote_in_a_state_of_the_new_features_count_before_they_are_given(make):
+    Task = make(roles=("unique",))
+    Task.put({"job": "a"})
+    Task.insert(status="B", job="a").execute()
+    with pytest.raises(xq.ConfigurationError, match="two tasks hold"):
+        Task.xq.reconfigure({"unique": "RTB", "buried": True})
+    assert Task.take().job == "a"
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+@pytest.mark.parametrize(("options", "found"), [({}, "Duplicate"), ({"on_conflict": "skip"}, 1)])
+def test_a_value_that_another_transaction_has_just_put_does_not_make_a_queue_full(make_shared, options, found):
+    Task, results = make_shared({"limit": 5, "unique": True}, roles=("unique",)), list[Any]()
+
+    def put() -> Any:
+        try:
+            return Task.put({"job": "a"}, **options).id
+        except xq.Error as error:
+            return type(error).__name__
+
+    with make_shared.db.atomic():
+        Task.put({"job": "a"})
+        thread = threading.Thread(target=lambda: results.extend(in_threads(make_shared.db, put)))
+        thread.start()
+        until_one_waits_for_a_lock(make_shared.db)
+    thread.join(STUCK)
+    assert results == [found]

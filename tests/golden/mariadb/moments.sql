@@ -6,7 +6,14 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
+
+-- install: the table xq_session
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+        ADD COLUMN pid BIGINT,
+        ADD COLUMN program VARCHAR(60) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin; END IF; END;
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
@@ -16,6 +23,15 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER SET utf8mb4 CO
 
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+
+-- install: the table xq_rate
+CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
+
+-- install: the table xq_operation
+CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
+
+-- install: the table xq_slot
+CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
 
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
@@ -32,7 +48,13 @@ CREATE TABLE IF NOT EXISTS `visit_xq_owner` (owner VARCHAR(64) CHARACTER SET utf
     SELECT `host`, `number` FROM `visit` LIMIT 0;
 
 -- install: the table visit_xq_history
-CREATE TABLE IF NOT EXISTS `visit_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `tube` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `source` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `target` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `event` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `owner` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `attempt` BIGINT) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS `visit_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `tube` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `source` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `target` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `event` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `owner` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `attempt` BIGINT, `actor` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `reason` VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin) ENGINE = InnoDB;
+
+-- install: the table visit_xq_history
+ALTER TABLE `visit_xq_history` ADD COLUMN IF NOT EXISTS `actor` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+        ADD COLUMN IF NOT EXISTS `reason` VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
 -- install: the index visit_xq_oldest_R
 CREATE INDEX IF NOT EXISTS `visit_xq_oldest_R`
@@ -917,11 +939,11 @@ INSERT INTO `visit_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- history
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history`) AS noted
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) END AS dur_us FROM `visit_xq_history`) AS noted
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history` WHERE `key` = CONVERT(JSON_ARRAY(:k0, :k1) USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) END AS dur_us FROM `visit_xq_history` WHERE `key` = CONVERT(JSON_ARRAY(:k0, :k1) USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
@@ -955,6 +977,14 @@ DELETE FROM xq_pause
 DELETE FROM xq_schedule
     WHERE queue = 'visit';
 
+-- uninstall: forget this queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'visit';
+
+-- uninstall: forget this queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'visit';
+
 -- uninstall: forget this queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'visit';
@@ -962,19 +992,35 @@ DELETE FROM xq_queue
 -- uninstall: the other queues
 SELECT name FROM xq_queue;
 
+-- act: forget the operations that ended long ago
+DELETE FROM xq_operation
+    WHERE queue = 'visit' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
+
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
+-- sessions: which process each is of
+SELECT uuid, since, host, pid, program FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: which process it is of
+SELECT host, pid, program FROM xq_session
+    WHERE uuid = :uuid AND queue = '';
+
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease), (:uuid, 'visit', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease)
+INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'visit', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program)
     ON DUPLICATE KEY UPDATE uuid = uuid;
 
 -- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease,
+        host = :host,
+        pid = :pid,
+        program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
 
 -- session: join

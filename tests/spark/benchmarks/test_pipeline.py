@@ -124,6 +124,7 @@ def test_a_day_that_was_copied_is_the_same_day(home):
         assert pipeline.queue(database).check() == []
 
 
-def test_a_driver_that_is_killed_is_measured(spark, home):
-    table = benchmark.killed(SMOKE, home)
+@pytest.mark.parametrize("measured", [benchmark.killed, benchmark.activity])
+def test_what_goes_on_until_it_is_killed_is_measured(spark, home, measured):
+    table = measured(SMOKE, home)
     assert {len(row) for row in table.rows} == {len(table.head)}

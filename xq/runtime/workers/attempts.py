@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.core.errors import Error, NotFound, Undone, WrongState, shown
-from xq.core.machine import TAKEN
-from xq.core.ports import REFUSALS, ErrorKind
-from xq.core.values import Taken
+from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
+from xq.core.machine import Timer
+from xq.core.ports import REFUSALS, ErrorKind, Row
+from xq.core.values import Parts, Taken, Tasks
 from xq.engine.finish import Finish
-from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of
+from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
+from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.worker import Worker
 
@@ -25,6 +26,7 @@ AGAIN = 1.0  # seconds until the database is asked again after it failed
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
+NO_SLOT = 0  # slots are numbered from 1
 
 
 class Attempt(NamedTuple):
@@ -40,14 +42,24 @@ class Batch(list[T]):
 
     def __init__(self, tasks: Collection[T]) -> None:
         super().__init__(tasks)
-        self.failed: dict[int, BaseException] = {}  # by the place of the task
+        self._given = tuple(tasks)  # the function may change the list
+        self.failed: dict[int, BaseException] = {}  # by the place at which the task was given
 
     def fail(self, task: T, error: BaseException | str) -> None:
-        """Say that one task has failed. It is released or buried, as if a handler of its own had raised the error."""
-        place = next((place for place, each in enumerate(self) if each is task), None)
+        """Mark one task as failed. It is released or buried, as if a handler of its own had raised the error."""
+        place = next((place for place, each in enumerate(self._given) if each is task), None)
         if place is None:
             raise NotFound("this batch", task)
         self.failed[place] = error if isinstance(error, BaseException) else RuntimeError(error)
+
+
+class Definition(NamedTuple):
+    """What the attempts read of a task, by the definition of its queue, which `reconfigure` replaces."""
+
+    moves: Finish[Any]
+    counts: bool  # whether the role attempts has the number of an attempt
+    ttr: float | None  # seconds, of each task
+    own_ttr: Timer | None  # if the tasks may have their own
 
 
 class Finished(NamedTuple):
@@ -71,10 +83,15 @@ class Attempts(Generic[T]):
         self.stop = stop
         self.store = moves().store
         self.log = moves().log
-        self.leases: set[Lease] = set()
         self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
+        self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
+        self._later: list[T] = []  # those of them that were taken again
+        self._unfinished: list[Exception] = []  # see `_note_unfinished`
         self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
         self._moves = moves
+        self._known: Definition | None = None
+        concurrency = worker.options.concurrency
+        self.slots = None if concurrency is None else Slots(concurrency, lambda: moves().database)
 
     @property
     def release_options(self) -> Collection[str]:
@@ -85,27 +102,78 @@ class Attempts(Generic[T]):
 
     def begin(self, tasks: Sequence[T]) -> Lease | None:
         """Lease taken tasks for one call of the function; None if none of them may be tried again."""
-        tell, machine = self._moves().tasks, self._moves().machine
-        attempts = [
-            Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0)) for task in tasks
-        ]  # the function may change the key of the task
-        if self.options.max_attempts:
-            attempts = [each for each in attempts if self._may_be_tried(each)]
+        options, (moves, counts, ttr, timer) = self.options, self._definition
+        tell, attempts = moves.tasks, []
+        for task in tasks:
+            attempt = _attempt(tell, task, counts)  # now: the function may change the key of the task
+            if options.max_attempts and not self._may_be_tried(attempt):
+                continue
+            attempts.append(attempt)
+            if timer is not None:
+                own = ttr_of(timer, partial(tell.in_role, task))
+                if own is not None and (ttr is None or own < ttr):
+                    ttr = own
         if not attempts:
             return None
-        handed = [self.worker.given(each.task) for each in attempts]
-        ttr = None
-        if machine.timers.get(TAKEN) and not self.alone:
-            ttrs = [ttr_of(machine, partial(tell.in_role, each.task)) for each in attempts]
-            ttr = min((ttr for ttr in ttrs if ttr is not None), default=None)
-        own = self.options.kind == "asyncio" or self.alone  # asyncio has its own timeout
-        timeout = None if own else self.options.timeout
-        lease = Lease(
-            self.heart, Batch(handed) if self.options.batch else handed[0], attempts, ttr, attempts[0].number, timeout
-        )
-        self.leases.add(lease)
+        given = self.worker.given
+        handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
+        limited = options.kind != "asyncio" and not self.alone  # asyncio has its own timeout
+        lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
         self.heart.add(lease)
         return lease
+
+    @property
+    def _definition(self) -> Definition:
+        moves, known = self._moves(), self._known
+        if known is None or known.moves is not moves:
+            roles, timer = moves.tasks.table.roles, None if self.alone else ttr_timer(moves.machine)
+            own = timer if timer is not None and timer.option in roles else None
+            ttr = timer.default if timer is not None and own is None else None
+            known = self._known = Definition(moves, "attempts" in roles, ttr, own)
+        return known
+
+    def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Return the leases of a prefetched take to call the function with, and give the others back.
+
+        A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
+        would be buried uncalled.
+        """
+        most = self.options.max_attempts
+        last = next((at for at, lease in enumerate(leases) if most and lease.attempt >= most), len(leases))
+        kept = max(last, 1)
+        for lease in leases[kept:]:
+            self.give_back(lease)
+        return leases[:kept]
+
+    # slots
+
+    def wait_for_slot(self, lease: Lease) -> int | None:
+        """Wait for a slot for the function, and return its number; 0 if it needs none.
+
+        None if the function must not be called any more.
+        """
+        if self.slots is None:
+            return None if self.stop.is_set() or lease.is_lost else NO_SLOT
+        return self.slots.wait_for(self.take_slot, partial(self.must_not_begin, lease))
+
+    def must_not_begin(self, lease: Lease) -> bool:
+        """Return whether the function must not be called any more: the worker ends, or the tasks are lost."""
+        return self.stop.is_set() or lease.is_lost
+
+    def take_slot(self) -> int | None:
+        """Return the number of a slot for the function; None if none is free, or the database fails."""
+        try:
+            self.store.connect()
+            return self.slots.take() if self.slots else NO_SLOT
+        except Exception as error:
+            self.wait_for_the_database(error)
+            return None
+
+    def leave_slot(self, slot: int) -> None:
+        """Free a slot. One that cannot be freed is free when the session ends."""
+        if slot and self.slots:
+            cannot = partial(self.log.exception, "a slot of %r cannot be freed", self.options.concurrency)
+            self._finish(partial(self.slots.leave, slot), lambda error: cannot())
 
     def call(self, lease: Lease) -> Finished | None:
         """Call the function. Return how it has finished the task by `finish`, or None if it has not."""
@@ -128,17 +196,25 @@ class Attempts(Generic[T]):
         self.worker.call(lease.task, self.worker.finishing(finish))
         return finished
 
-    def end(self, lease: Lease, error: BaseException | None = None, finished: Finished | None = None) -> None:
+    def end(
+        self,
+        lease: Lease,
+        error: BaseException | None = None,
+        finished: Finished | None = None,
+        acked: Collection[Parts] = (),
+    ) -> None:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
-        A lost lease needs nothing: its tasks belong to others by now.
+        Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
         """
         try:
-            if error is not None:
+            if lease.is_lost:
+                self.log.debug("a function has ended whose task was lost", exc_info=error)
+            elif error is not None:
                 for attempt in lease.taken:
                     self._failed(attempt, error)
             elif finished is None:
-                self._ack_each(lease)
+                self._ack_each(lease, acked)
             elif finished.in_doubt:
                 (attempt,) = lease.taken
                 failed = partial(self._failed, attempt)
@@ -148,75 +224,101 @@ class Attempts(Generic[T]):
 
     def ack(self, leases: Sequence[Lease]) -> None:
         """Ack the tasks of these leases together, whose functions have returned."""
-        done = [attempt.taken for lease in leases for attempt in _done(lease)]
-        if len(done) > 1:
-            # If the database refuses one, all are acked one after the other.
-            if self._finish(lambda: self._moves().many("ack", done, {}), lambda error: None) is not None:
-                for lease in leases:
-                    self._fail_named(lease)
-                    self.drop(lease)
-                return
-        for lease in leases:
-            self.end(lease)
+        moves, done = self._moves(), self._done(leases)
+
+        def ack() -> list[list[Row]]:
+            return moves.ack_those(moves.database.begin(), done)
+
+        # If the database refuses one, all are acked one after the other.
+        self._drop_acked(leases, done, self._finish(ack, lambda error: None) or [] if done else [])
 
     def ack_and_take(
         self, leases: Sequence[Lease], take: Callable[[Callable[[str | None], None]], list[T]]
     ) -> list[T] | None:
         """Ack the tasks of these leases, and take the next ones, in one transaction. Return those.
 
-        None if nothing was done. On a server two statements cost less than a transaction. `take` passes the token of
-        its take to its argument.
+        In one pipeline on PostgreSQL. None if nothing was done. `take` passes the token of its take to its argument.
         """
-        moves = self._moves()
-        done = [attempt.taken for lease in leases for attempt in _done(lease)]
-        if moves.database.dialect.lock or not done or any(_named(lease) for lease in leases):
+        moves, done = self._moves(), self._done(leases)
+        database = moves.database
+        joins = self.store.driver.joins
+        if not (joins and done) or (self.options.batch and any(map(_named, leases))):
             return None
 
-        def both() -> list[T]:
-            if len(done) == 1:
-                moves.one("ack", done[0])
-            else:
-                moves.many("ack", done, {})
+        def ack() -> list[list[Row]]:
+            return moves.ack_those(database.begin(), done)
+
+        def take_next() -> list[T]:
             return take(tokens.append)
 
-        tokens = list[str | None]()
+        tokens: list[str | None] = []
         try:
-            connection = moves.database.begin()
-            if moves.database.observers.anybody:
-                found = moves.database.unit(both, transaction=True)
+            connection = database.begin()
+            if database.observers.anybody:
+                if joins == "pipeline":  # two transactions cost less than the four messages of one
+                    return None
+                acked, found = database.unit(lambda: (ack(), take_next()), transaction=True)
             else:  # without the ORM's transaction, which only its callbacks after a commit need
-                found = connection.atomically({}, lambda *_: both())
+                acked, found = connection.as_one(ack, take_next)
         except BaseException as error:
             moves.in_doubt.add(tokens, error)
             if isinstance(error, Exception):
                 return None  # all is rolled back: `ack` finds the reason
             raise
-        for lease in leases:
-            self.drop(lease)
+        self._drop_acked(leases, done, acked)
         return found
+
+    def _done(self, leases: Sequence[Lease]) -> list[Taken]:
+        """Return what is to be acked of these leases, whose functions have returned."""
+        if self.options.batch:
+            return [attempt.taken for lease in leases for attempt in _done(lease)]
+        return [lease.taken[0].taken for lease in leases]
+
+    def _drop_acked(self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]]) -> None:
+        """Drop these leases, whose acked rows these are. Ack those that are missing one by one, to know the reason."""
+        if sum(map(len, acked)) < len(done):
+            key_of = self._moves().tasks.key_of
+            keys = {key_of(row) for rows in acked for row in rows}
+            for lease in leases:
+                self.end(lease, acked=keys)
+            return
+        if self.options.batch:
+            for lease in leases:
+                self._fail_named(lease)
+        self.heart.remove(*leases)
 
     def drop(self, lease: Lease) -> None:
         self.heart.remove(lease)
-        self.leases.discard(lease)
 
     def give_back(self, lease: Lease) -> None:
-        """Release the tasks of a lease, whose function has not been called."""
+        """Release the tasks of a lease, whose function has not been called or was interrupted."""
         for attempt in lease.taken:
-            self._release(attempt.taken, partial(self._leave, attempt.taken))
+            self._give_back(attempt, lease.begun)
         self.drop(lease)
 
     def give_back_tasks(self, tasks: Sequence[T]) -> None:
         """Release tasks that were taken as the worker was to end."""
+        moves, counts, *_ = self._definition
         for task in tasks:
-            taken = self._moves().tasks.taken(task)
-            self._release(taken, partial(self._leave, taken))
+            self._give_back(_attempt(moves.tasks, task, counts), called=False)
+
+    def not_tried(self, tasks: Sequence[T]) -> list[T]:
+        """Return those of the tasks that have not failed before. The others stay taken until `release_tried`."""
+        tried = [self._moves().tasks.taken(task).parts in self._tried for task in tasks]
+        self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
+        return [task for task, before in zip(tasks, tried, strict=True) if not before]
+
+    def release_tried(self) -> None:
+        self.give_back_tasks(self._later)
+        self._later = []
 
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
-        for lease in list(self.leases):
+        for lease in list(self.heart.leases):
             for attempt in lease.taken:
-                self.log.warning("released task %s, which was being worked on", self._key(attempt.taken))
-                self._release(attempt.taken, partial(self._leave, attempt.taken))
+                if lease.begun:
+                    self.log.warning("released task %s, which was being worked on", self._key(attempt.taken))
+                self._give_back(attempt, lease.begun)
 
     def fail_overdue(self, lease: Lease) -> None:
         """Release or bury the tasks of a function that runs for too long."""
@@ -227,16 +329,34 @@ class Attempts(Generic[T]):
                 self._failed(attempt, error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database. Raise any other error, and those of a rejected row."""
+        """Wait AGAIN seconds after an error of the database. Raise any other error, and those of a rejected row.
+
+        Also raise it within the caller's own transaction, which would fail again.
+        """
         if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *REFUSALS):
+            raise error
+        if self.alone and self.store.in_transaction():
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(AGAIN)
 
+    def _note_unfinished(self, error: Exception) -> None:
+        """Note an error of the database, which the program does not wait for, since it ends. Log the first one."""
+        self._unfinished.append(error)
+        if error is self._unfinished[0]:  # other threads note errors, too
+            told = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
+            self.log.warning(told, _line(error))
+
+    def is_unfinished(self, error: BaseException) -> bool:
+        """Return whether this error of the database was raised because the program ends."""
+        return any(error is each for each in self._unfinished)
+
     # how an attempt ends
 
-    def _ack_each(self, lease: Lease) -> None:
+    def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> None:
         for attempt in _done(lease):
+            if attempt.taken.parts in acked:
+                continue
             failed = partial(self._failed, attempt)
             self._finish(partial(self._move, "ack", attempt.taken), failed, expected=(NotFound, WrongState))
         self._fail_named(lease)
@@ -255,11 +375,9 @@ class Attempts(Generic[T]):
             self._call_hooks(self.worker.failure_hooks, attempt, error)
         most = self.options.max_attempts
         if asks_to_bury:
-            self._bury(attempt, text_of(error))
-            self._call_hooks(self.worker.bury_hooks, attempt, error)
+            self._bury(attempt, text_of(error), by=error)
         elif most and attempt.number >= most:
-            self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error)
-            self._call_hooks(self.worker.bury_hooks, attempt, error)
+            self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
         else:
             self._retry(attempt, error)
 
@@ -283,15 +401,20 @@ class Attempts(Generic[T]):
             options = {"delay": pause} if pause else {}
             self._finish(partial(self._move, "release", task, **options), leave)
         else:
-            self.stop.wait(pause)  # else it would be ready at once
-            self._release(task, leave)
+            if self.alone:
+                self._tried.add(task.parts)
+            else:
+                self.stop.wait(pause)  # else it would be ready at once
+            self._finish(partial(self._move, "release", task), leave)
 
-    def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None) -> None:
+    def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
-        give_up = partial(self._give_up, task, why, "" if error is None else _traceback(error))
+        trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
+        give_up = partial(self._give_up, task, why, trace)
         if self._finish(give_up, partial(self._leave, task)) is not None:
             extra = self._extra(attempt, "bury")
             self.log.error("task %s is buried: %s", self._key(task), why, exc_info=error, extra=extra)
+            self._call_hooks(self.worker.bury_hooks, attempt, by)
 
     def _call_hooks(self, hooks: Sequence[Hook], attempt: Attempt, error: BaseException) -> None:
         for hook in hooks:
@@ -310,8 +433,7 @@ class Attempts(Generic[T]):
         once_more = self._finish(partial(self._may_try_once_more, attempt.task), partial(self._failed, attempt))
         if once_more is False:  # None: the task was lost, or has failed
             why = f"it was taken {attempt.number - 1} times and never finished"
-            self._bury(attempt, why)
-            self._call_hooks(self.worker.bury_hooks, attempt, Bury(why))
+            self._bury(attempt, why, by=Bury(why))
         return bool(once_more)
 
     def _may_try_once_more(self, task: T) -> bool:
@@ -334,7 +456,7 @@ class Attempts(Generic[T]):
         if trace and len(text) + 1 < most:
             text = f"{text}\n{storable(trace, most - len(text) - 1)}"
         try:
-            return moves.one("bury", task, {}, {role.name: text}, sets_error=True)
+            return moves.one("bury", task, {}, {role.name: text}, sets="error")
         except Exception as refused:  # for example characters that the column cannot hold, or a unique index
             if isinstance(refused, LOST) or self.store.may_pass(refused):
                 raise
@@ -347,16 +469,18 @@ class Attempts(Generic[T]):
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         for lease in leases:
-            touched, lost = False, 0
+            touched, lost = False, list[Exception]()
             for attempt in lease.taken:
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
                     touched |= self._moves().touch_if_free(attempt.taken, seconds)
                 except LOST as error:
-                    self.log.debug("%s", error)  # the handler may have finished it; else the ack reports the loss
-                    lost += 1
-            if lost == len(lease.taken):
+                    self.log.debug("%s", error)  # the handler may have finished it
+                    lost.append(error)
+            if len(lost) == len(lease.taken):
                 lease.lose()
+                if loss := next(filter(_is_loss, lost), None):
+                    self.log.warning("the function still runs, but its task is lost: %s", loss)
             elif touched:
                 yield lease
 
@@ -373,8 +497,14 @@ class Attempts(Generic[T]):
     def _move(self, event: str, task: Taken, **options: float) -> T:
         return self._moves().one(event, task, options)
 
-    def _release(self, task: Taken, otherwise: Callable[[Exception], None]) -> None:
-        self._finish(partial(self._move, "release", task), otherwise)
+    def _give_back(self, attempt: Attempt, called: bool) -> None:
+        """Release a task. If the function was not called with it, the take was no attempt."""
+        role = None if called else self._moves().tasks.table.roles.get("attempts")
+        # A task that was dug after its last attempt is tried once more: so many takes it has then.
+        number = min(attempt.number, self.options.max_attempts or attempt.number)
+        fields = {role.name: number - 1} if role and number else None
+        move = partial(self._moves().one, "release", attempt.taken, {}, fields, sets="attempts")
+        self._finish(move, partial(self._leave, attempt.taken))
 
     def _leave(self, task: Taken, error: Exception) -> None:
         """Log a task that cannot be released either. It stays taken, and the worker goes on."""
@@ -390,23 +520,37 @@ class Attempts(Generic[T]):
         """Run `move`, retried while the database fails, and return its result, or None.
 
         None means one of two things. The task was lost, which is logged: as a debug message if the error is
-        `expected`. Or a retry is useless: then `otherwise` is called within the handler of the error. Without `repeats`
-        (within a transaction, which a failure ends) no error is retried.
+        `expected`, as when the function has finished it itself, and as a warning if it is a loss all the same. Or a
+        retry is useless: then `otherwise` is called within the handler of the error. Without `repeats` (within a
+        transaction, which a failure ends) no error is retried.
         """
         while True:
             try:
                 self.store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
-                self.log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
+                if expected and _is_loss(error):
+                    self.log.warning("the function returned, but its task is lost: %s", error)
+                else:
+                    self.log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
                 return None
             except Exception as error:
                 if not repeats or not self.store.may_pass(error):
                     otherwise(error)
                     return None
                 if self.stop.is_set():
+                    self._note_unfinished(error)
                     raise
                 self.wait_for_the_database(error)
+
+
+def _is_loss(error: Exception) -> bool:
+    """Return whether an error means a lost task: not one that the function or an operator has finished."""
+    return isinstance(error, NotOwner) or (isinstance(error, NotFound) and bool(error.found))
+
+
+def _attempt(tell: Tasks[Any], task: Any, counts: bool) -> Attempt:
+    return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if counts else 0)
 
 
 def _named(lease: Lease) -> Mapping[int, BaseException]:

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
-from xq.core.errors import Error
 from xq.engine.finish import Finish
+from xq.runtime.callers import Callers
 from xq.runtime.lease import Lease, leased
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.threads import LISTEN, Program, Source
+from xq.runtime.turns import soon
+from xq.runtime.workers.attempts import NO_SLOT
+from xq.runtime.workers.concurrency import ASK
+from xq.runtime.workers.threads import LISTEN, Pool, Program, Source
 from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
 R = TypeVar("R")
-Job = tuple[asyncio.Future[Any], Callable[[], Any]]  # a call of the database, and who awaits it
 
 CALLERS = 2  # threads that call the database for the coroutines, beside one for each source that waits for tasks
 PAUSE = 0.05  # seconds between two looks for a task where the database has one connection for all threads
 
 
-class Coroutines(Generic[T]):
-    """An event loop with `workers` coroutines for each source. Threads of its own call the database."""
+class Coroutines(Pool[T]):
+    """Coroutines of one event loop. Threads of its own call the database."""
 
     def __init__(
         self,
@@ -34,16 +36,12 @@ class Coroutines(Generic[T]):
         program: Program,
         workers: int,
     ) -> None:
-        self.attempts = Attempts(worker, moves, program.stop)
-        self.size = workers * len(sources)
+        super().__init__(worker, sources, moves, program, workers)
         self._worker = worker
-        self._sources = sources
-        self._workers = workers
-        self._stop = program.stop
-        self._program = program
-        self._store = moves().store
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._callers = Callers(CALLERS + len(sources))
+        self._waiting = Callers(workers * len(sources))  # of releases, which wait for the pause of the backoff
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()  # as those of Slots
 
     def start(self) -> None:
         self._thread.start()
@@ -55,42 +53,31 @@ class Coroutines(Generic[T]):
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
-    def release_all(self) -> None:
-        self.attempts.release_all()
-
-    def close(self) -> None:
-        self.attempts.heart.end()
-
     def _run(self) -> None:
         try:
             asyncio.run(self._work())
         except BaseException as error:
-            known = isinstance(error, Error)
-            self.attempts.log.error(
-                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
-            )
-            self._program.failed(error)
+            self._failed(error)
         finally:
             self._store.disconnect()
 
     async def _work(self) -> None:
-        callers = (CALLERS + len(self._sources)) * self._store.has_threads
-        loop = asyncio.get_running_loop()
-        for _ in range(callers):
-            threading.Thread(target=self._call_for, args=(loop, self._jobs), name="xq calls", daemon=True).start()
         try:
             async with asyncio.TaskGroup() as group:
                 for source in self._sources:
                     group.create_task(self._take_for(source))
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            first: BaseException = errors
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise first from None
         finally:
-            for _ in range(callers):
-                self._jobs.put(None)
+            self._callers.end()
+            self._waiting.end()
 
     async def _take_for(self, source: Source[T]) -> None:
         """Take tasks and run a coroutine for each, so many at a time."""
-        options, free = self._worker.options, asyncio.Semaphore(self._workers)
+        options, free = self._options, asyncio.Semaphore(self._workers)
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while not self._stop.is_set():
@@ -132,55 +119,80 @@ class Coroutines(Generic[T]):
         lease = await self._call(lambda: self.attempts.begin(tasks))
         if lease is None:
             return
+        slot = await self._wait_for_slot(lease)
+        if slot is None:
+            await self._call(lambda: self.attempts.give_back(lease))
+            return
+        lease.start()
         error: BaseException | None = None
         handler = asyncio.ensure_future(self._handle(lease))
         loop = asyncio.get_running_loop()
-        lease.on_loss = lambda: loop.call_soon_threadsafe(handler.cancel)
+        lease.on_loss = partial(soon, loop, handler.cancel)
+        limit = asyncio.timeout(self._options.timeout)
         try:
-            await asyncio.wait_for(handler, self._worker.options.timeout)
+            async with limit:
+                await handler
         except (SystemExit, KeyboardInterrupt):
             raise
         except asyncio.CancelledError as raised:
             if lease.is_lost:  # its tasks belong to others by now
                 self.attempts.drop(lease)
                 return
+            if _is_cancelled():  # the program ends, and has stopped the function, which has not failed
+                await self._call(lambda: self.attempts.give_back(lease))
+                raise
             error = raised
         except BaseException as raised:
             error = raised
-            if isinstance(raised, TimeoutError) and not str(raised):
-                error = TimeoutError(f"the function runs for longer than {self._worker.options.timeout} s")
+            if isinstance(raised, TimeoutError) and limit.expired():
+                late = TimeoutError(f"the function runs for longer than {self._options.timeout} s")
+                cancelled = raised.__cause__ or raised  # its traceback shows where the function stood
+                error = late.with_traceback(cancelled.__traceback__)
+        finally:
+            if slot:
+                await self._call(lambda: self.attempts.leave_slot(slot))
+                self._freed.set()
         # Without delays the task is released after the pause, by a thread that does nothing else.
         apart = error is not None and "delay" not in self.attempts.release_options and self._store.has_threads
-        await (self._call_apart if apart else self._call)(lambda: self.attempts.end(lease, error))
+        await self._call(lambda: self.attempts.end(lease, error), self._waiting if apart else self._callers)
+
+    async def _wait_for_slot(self, lease: Lease) -> int | None:
+        """As `Attempts.wait_for_slot`."""
+        attempts = self.attempts
+        if attempts.slots is None:
+            return None if attempts.must_not_begin(lease) else NO_SLOT
+        async with self._turn:  # one coroutine asks for a free slot, and the others wait for it
+            while not attempts.must_not_begin(lease):
+                self._freed.clear()
+                if (slot := await self._call(attempts.take_slot)) is not None:
+                    return slot
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._freed.wait(), ASK)
+        return None
 
     async def _handle(self, lease: Lease) -> None:
         with leased(lease):
             await self._worker.acall(lease.task)
 
-    async def _call(self, call: Callable[[], R]) -> R:
+    async def _call(self, call: Callable[[], R], callers: Callers | None = None) -> R:
         """Call the database in a thread that has a connection, or here if threads share one."""
         if not self._store.has_threads:
             return call()
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._jobs.put((future, call))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+
+        def job() -> None:
+            try:
+                deliver = partial(future.set_result, call())
+            except BaseException as error:
+                deliver = partial(future.set_exception, error)
+            soon(loop, deliver)
+
+        (callers or self._callers).submit(self._store, job)
         return await asyncio.shield(future)
 
-    async def _call_apart(self, call: Callable[[], None]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        jobs: SimpleQueue[Job | None] = SimpleQueue()
-        jobs.put((future, call))
-        jobs.put(None)
-        threading.Thread(target=self._call_for, args=(asyncio.get_running_loop(), jobs), daemon=True).start()
-        await asyncio.shield(future)
 
-    def _call_for(self, loop: asyncio.AbstractEventLoop, jobs: SimpleQueue[Job | None]) -> None:
-        try:
-            while (job := jobs.get()) is not None:
-                future, call = job
-                try:
-                    set_, value = future.set_result, call()
-                except BaseException as error:
-                    set_, value = future.set_exception, error
-                loop.call_soon_threadsafe(set_, value)
-        finally:
-            self._store.disconnect()
+def _is_cancelled() -> bool:
+    """Return whether this task itself was cancelled, rather than what it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

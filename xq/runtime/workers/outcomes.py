@@ -17,12 +17,16 @@ JITTER: Final = 0.1  # of a pause: tasks that failed together are not retried to
 class Outcome(Exception):
     """Base class of the exceptions by which a handler decides what becomes of its task."""
 
+    outcome = "failed"  # in metrics and spans
+
 
 class Retry(Outcome):
     """Release the task, to be tried again after `delay` seconds; None: after the pause of the worker's backoff.
 
     It counts as an attempt, and is no failure: the log has a line at INFO, and `on_failure` is not called.
     """
+
+    outcome = "retry"
 
     def __init__(self, delay: float | None = None) -> None:
         if delay is not None:
@@ -34,6 +38,8 @@ class Retry(Outcome):
 class Bury(Outcome):
     """Bury the task at once, with `why` in the role error. Needs the feature buried, else the attempt has failed."""
 
+    outcome = "bury"
+
     def __init__(self, why: str = "") -> None:
         super().__init__(why)
         self.why = why
@@ -41,6 +47,13 @@ class Bury(Outcome):
 
 class Discard(Outcome):
     """Delete the task: it needs to be done no more. It is counted as a kill."""
+
+    outcome = "discard"
+
+
+def outcome_of(error: BaseException) -> str:
+    """Return the outcome of an attempt whose function has raised."""
+    return error.outcome if isinstance(error, Outcome) else "failed"
 
 
 def seconds(name: str, given: object) -> float:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 from xq.core.errors import Error
 
@@ -22,18 +22,41 @@ LISTEN = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+ABORTED = (128 + signal.SIGTERM, -signal.SIGTERM)  # the exit codes of a process after a second signal
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
 
-Start = Callable[[Any], None]  # runs the worker in the child; gets the shared deadline of its function
+
+class Shared(NamedTuple):
+    """What a parent and a child share, as values in memory."""
+
+    deadline: Any  # the monotonic time at which the function must have returned; 0: no such time
+    signals: Any  # how many the parent has got. A signal to the whole process group reaches a child twice
+
+
+Start = Callable[[Shared], None]  # runs the worker in the child
+
+
+@contextmanager
+def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT by this function within the block. Only the main thread can: another ignores it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Child:
-    """A process, and the monotonic time at which its function must have returned (0: no such time)."""
+    """A process, and what it shares with its parent."""
 
     def __init__(self, start: Start) -> None:
         context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
         self.start = start
-        self.deadline = context.RawValue("d", 0.0)
+        self.shared = Shared(context.RawValue("d", 0.0), context.RawValue("i", 0))
         self.killed = False
         self.process = context.Process(target=self._run)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the child must not run the parent's handlers
@@ -43,18 +66,20 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _run(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent passes it on
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         try:
-            self.start(self.deadline)
+            self.start(self.shared)
         except Exception:
             log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
             os._exit(1)
 
     def kill_if_overdue(self) -> None:
         """Kill a process whose function ran past its timeout without letting another thread of it run."""
-        if 0 < self.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
+        if self.killed:
+            return
+        if 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
             log.warning("the function of worker process %d runs past its timeout: it is killed", self.process.pid)
             self.killed = True
             self.process.kill()
@@ -67,22 +92,26 @@ class Processes:
         self._starts = starts
         self._children: list[Child] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
-        self._signals = 0
+        self._signals: list[int] = []
+        self._aborted = False  # whether a child has released its tasks at a second signal
 
     def run(self) -> None:
-        """Run until all children have ended. Raises Error after too many crashes."""
-        with self._handlers():
-            self._children = [Child(start) for start in self._starts]
+        """Run until all children have ended. Raises Error after too many crashes, SystemExit after a second signal."""
+        with handled_by(self._signalled):
             try:
+                for start in self._starts:
+                    self._start(start)
                 while self._children:
                     wait([child.process.sentinel for child in self._children], LISTEN)
                     for child in list(self._children):
                         child.kill_if_overdue()
                         if not child.process.is_alive():
                             self._ended(child)
+                if self._aborted:
+                    raise SystemExit(128 + self._signals[1])
             except BaseException:
-                self._pass_on(signal.SIGTERM)
-                self._pass_on(signal.SIGTERM)  # release the tasks
+                self._pass_on(1)
+                self._pass_on(2)  # release the tasks
                 for child in self._children:
                     child.process.join(GRACE)
                     child.process.kill()
@@ -91,6 +120,7 @@ class Processes:
     def _ended(self, child: Child) -> None:
         code = child.process.exitcode
         self._children.remove(child)
+        self._aborted |= len(self._signals) > 1 and code in ABORTED
         if code == 0 or self._signals:
             return
         if code != REPLACED and not child.killed:
@@ -98,25 +128,23 @@ class Processes:
             self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
                 raise Error(f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why")
-        self._children.append(Child(child.start))
+        self._start(child.start)
 
-    def _pass_on(self, number: int) -> None:
+    def _start(self, start: Start) -> None:
+        """Start a child, unless the program ends. A signal that comes meanwhile is handled when the child is known."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        try:
+            if not self._signals:
+                self._children.append(Child(start))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _pass_on(self, signals: int) -> None:
         for child in self._children:
             if child.process.is_alive() and child.process.pid is not None:
-                os.kill(child.process.pid, number)
+                child.shared.signals.value = signals
+                os.kill(child.process.pid, signal.SIGTERM)
 
-    @contextmanager
-    def _handlers(self) -> Iterator[None]:
-        def handle(number: int, frame: object) -> None:
-            self._signals += 1
-            self._pass_on(signal.SIGTERM)
-
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread can handle signals
-            return
-        before = {number: signal.signal(number, handle) for number in PASSED_ON}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _signalled(self, number: int, frame: object) -> None:
+        self._signals.append(number)
+        self._pass_on(len(self._signals))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import threading
@@ -9,30 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from xq.core.errors import BadType, ConfigurationError, InTransaction, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.runtime.workers.coroutines import Coroutines
-from xq.runtime.workers.processes import Processes
+from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
 from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Source, Threads
 from xq.runtime.workers.worker import Options, Worker
+from xq.sessions.process import this_process
 
-if TYPE_CHECKING:
-    from xq.queue import Queue
-
-
-class QueueSource:
-    """The tasks of a queue, or of one of its tubes."""
-
-    def __init__(self, queue: Queue[Any], tube: str | None) -> None:
-        self._queue = queue
-        self._tube = tube
-
-    def take(self, n: int, timeout: float) -> list[Any]:
-        return self._queue.take_many(n, timeout, tube=self._tube)
-
-    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[Any]:
-        return self._queue.adapter.takes.oldest("take", n, tube=self._tube, then=then)
+log = logging.getLogger("xq")
 
 
 @dataclass(frozen=True)
@@ -48,24 +35,29 @@ class Job:
         """How many functions run at a time."""
         return self.options.workers * len(self.sources)
 
-    def pool(self, program: Program, deadline: Any) -> Pool:
+    def pool(self, program: Program, shared: Shared | None) -> Pool[Any]:
         queue, kind = self.worker.queue, self.options.kind
-        own = deadline if kind == "process" else None
-        make: Any = Coroutines if kind == "asyncio" else partial(Threads, deadline=own)
-        pool: Pool = make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
-        return pool
+        own = shared.deadline if shared is not None and kind == "process" else None
+        make: Callable[..., Pool[Any]] = Coroutines if kind == "asyncio" else partial(Threads, deadline=own)
+        return make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
 
 
 def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Job:
     """Return the job of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
     queue, store = worker.queue, worker.queue.adapter.store
     if store.in_transaction():
-        raise InTransaction("run", ": its threads see nothing of it")
-    if isinstance(tubes, str):
+        raise InTransaction(
+            "run",
+            ": its threads see nothing of it. In a test, xq.testing.run_pending calls a worker within the transaction; "
+            "and Django's TransactionTestCase has none, as TestCase has",
+        )
+    if isinstance(tubes, str) or not (tubes is None or isinstance(tubes, Sequence)):
         raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
+    if tubes is not None and not tubes:
+        raise BadValue("tubes is empty: name the tubes to take from, or leave it out for all")
     named = [None] if tubes is None else [queue.adapter.tube(tube) for tube in tubes]
     options = worker.options if workers is None else replace(worker.options, workers=workers)
-    job = Job(worker, [QueueSource(queue, tube) for tube in named], options.checked(queue, worker.function))
+    job = Job(worker, [Source(queue, tube) for tube in named], options.checked(queue, worker.function))
     if not store.has_threads:
         _check_one_connection(job, store.name)
     return job
@@ -129,8 +121,16 @@ def _parts(job: Job) -> list[Job]:
     return [part for part in each for _ in range(job.options.workers)]
 
 
-def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, deadline: Any = None) -> None:
-    """Run jobs in this process, which is a child if it has a `deadline`."""
+def _log_sessions(jobs: Sequence[Job]) -> None:
+    """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
+    found = [job.worker.queue.adapter.maintenance.sessions for job in jobs]
+    here = this_process()
+    for uuid in dict.fromkeys(sessions.own().uuid for sessions in found if sessions is not None):
+        log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
+
+
+def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, shared: Shared | None = None) -> None:
+    """Run jobs in this process, which is a child if it shares something with its parent."""
     errors = list[BaseException]()
 
     def failed(error: BaseException) -> None:
@@ -138,9 +138,10 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, deadline: 
         program.stop.set()
 
     program = Program(failed, until_empty, budget)
-    pools = [job.pool(program, deadline) for job in jobs]
-    parent = None if deadline is None else multiprocessing.parent_process()
-    with _signals(program.stop, pools, jobs):
+    _log_sessions(jobs)
+    pools = [job.pool(program, shared) for job in jobs]
+    parent = None if shared is None else multiprocessing.parent_process()
+    with _signals(program.stop, pools, jobs, shared):
         for pool in pools:
             pool.start()
         while running := [pool for pool in pools if pool.alive]:
@@ -155,9 +156,15 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, deadline: 
 
 
 @contextmanager
-def _signals(stop: threading.Event, pools: Sequence[Pool], jobs: Sequence[Job]) -> Iterator[None]:
+def _signals(
+    stop: threading.Event, pools: Sequence[Pool[Any]], jobs: Sequence[Job], shared: Shared | None
+) -> Iterator[None]:
     def handle(number: int, frame: object) -> None:
         if stop.is_set():
+            if shared is not None and shared.signals.value < 2:
+                return  # a terminal or a supervisor signals the whole group, and the parent passes that on as well
+            for each in PASSED_ON:
+                signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
             for pool in pools:
                 pool.release_all()
             raise SystemExit(128 + number)
@@ -168,12 +175,5 @@ def _signals(stop: threading.Event, pools: Sequence[Pool], jobs: Sequence[Job]) 
                 "%s: the workers finish their tasks and end; a second signal releases the tasks", name
             )
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can handle signals
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled_by(handle):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error
 from xq.engine.finish import Finish
@@ -19,41 +19,29 @@ from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.processes import REPLACED
 from xq.runtime.workers.worker import Worker
 
+if TYPE_CHECKING:
+    from xq.handle import Queue
+
 T = TypeVar("T")
 
 LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 
 
-class Source(Protocol[T]):
+@dataclass(frozen=True)
+class Source(Generic[T]):
     """Where a worker takes its tasks from: a queue, or one of its tubes."""
+
+    queue: Queue[T]
+    tube: str | None
 
     def take(self, n: int, timeout: float) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds for the first."""
+        return self.queue.take_many(n, timeout, tube=self.tube)
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
         """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
-
-
-class Pool(Protocol):
-    """The running workers of one function."""
-
-    size: int  # how many functions run at a time
-
-    def start(self) -> None: ...
-
-    @property
-    def alive(self) -> bool:
-        """Whether a worker still runs."""
-
-    def join(self, seconds: float) -> None:
-        """Wait until a worker ends, at most so many seconds."""
-
-    def release_all(self) -> None:
-        """Release the tasks of all running functions."""
-
-    def close(self) -> None:
-        """Clean up after the last worker has ended."""
+        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then)
 
 
 class Budget:
@@ -88,32 +76,87 @@ class Program:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
+class Pool(ABC, Generic[T]):
+    """The running workers of one function, `workers` for each of these sources."""
+
+    def __init__(
+        self,
+        worker: Worker[T],
+        sources: Sequence[Source[T]],
+        moves: Callable[[], Finish[T]],
+        program: Program,
+        workers: int,
+        overdue: Callable[[Lease], None] | None = None,
+    ) -> None:
+        self.attempts = Attempts(worker, moves, program.stop, overdue)
+        self._options = worker.options
+        self._sources = sources
+        self._workers = workers
+        self._program = program
+        self._stop = program.stop
+        self._store = moves().store
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether a worker still runs."""
+
+    @abstractmethod
+    def join(self, seconds: float) -> None:
+        """Wait until a worker ends, at most so many seconds."""
+
+    def release_all(self) -> None:
+        """Release the tasks of all running functions."""
+        self.attempts.release_all()
+
+    def close(self) -> None:
+        """Clean up after the last worker has ended."""
+        self.attempts.heart.end()
+
+    def _failed(self, error: BaseException) -> None:
+        """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.
+
+        The program that ends while the database fails has no error: the first signal has ended it.
+        """
+        if self.attempts.is_unfinished(error):
+            return
+        known = isinstance(error, Error)
+        self.attempts.log.error(
+            "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+        )
+        self._program.failed(error)
+
+
 class _Hand(Generic[T]):
     """What one thread has taken."""
 
     def __init__(self) -> None:
         self.waiting: deque[Lease] = deque()  # whose functions are still to be called
-        self._finished: list[Lease] = []  # whose functions have returned
+        self._finished: deque[Lease] = deque()  # whose functions have returned; two threads remove them, each its own
         self._since = 0.0  # when the first of these did, by the monotonic clock
-        self._lock = threading.Lock()
 
     def add(self, lease: Lease) -> None:
-        with self._lock:
-            if not self._finished:
-                self._since = time.monotonic()
-            self._finished.append(lease)
+        if not self._finished:
+            self._since = time.monotonic()
+        self._finished.append(lease)
 
     def finished(self, after: float = 0.0) -> list[Lease]:
         """Remove and return the leases to ack; none if the first is not older than `after` seconds."""
-        with self._lock:
-            if not self._finished or time.monotonic() - self._since < after:
-                return []
-            found, self._finished = self._finished, []
+        found: list[Lease] = []
+        if not self._finished or (after and time.monotonic() - self._since < after):
+            return found
+        try:
+            while True:
+                found.append(self._finished.popleft())
+        except IndexError:
             return found
 
 
-class Threads(Generic[T]):
-    """Threads that work on the tasks of these sources, `workers` for each. They take by the session of the process."""
+class Threads(Pool[T]):
+    """Threads that work on tasks. They take by the session of the process."""
 
     def __init__(
         self,
@@ -124,24 +167,20 @@ class Threads(Generic[T]):
         workers: int,
         deadline: Any = None,
     ) -> None:
-        self.attempts = Attempts(worker, moves, program.stop, self._overdue)
-        self.size = workers * len(sources)
-        self._options = worker.options
-        self._starts = [source for source in sources for _ in range(workers)]
-        self._stop = program.stop
-        self._program = program
+        super().__init__(worker, sources, moves, program, workers, self._overdue)
         self._deadline = deadline  # of the running function, shared with the parent of this process; None without one
         self._threads: dict[threading.Thread, tuple[Source[T], _Hand[T]]] = {}
         self._running: dict[Lease, threading.Thread] = {}
         self._replaced: set[threading.Thread] = set()  # those whose function is overdue
-        self._store = moves().store
         self._any_finished = threading.Event()
+        self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
 
     def start(self) -> None:
-        for source in self._starts:
-            self._start(source, _Hand())
+        for source in self._sources:
+            for _ in range(self._workers):
+                self._start(source, _Hand())
         if self._options.prefetch > 1:
-            threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True).start()
+            self._acks.start()
 
     def _start(self, source: Source[T], hand: _Hand[T], overdue: Lease | None = None) -> None:
         thread = threading.Thread(target=self._loop, args=(source, hand, overdue), daemon=True)
@@ -158,12 +197,11 @@ class Threads(Generic[T]):
                 thread.join(seconds)
                 return
 
-    def release_all(self) -> None:
-        self.attempts.release_all()
-
     def close(self) -> None:
         self._any_finished.set()
-        self.attempts.heart.end()
+        if self._acks.ident is not None:
+            self._acks.join()  # it may be acking
+        super().close()
 
     def _loop(self, source: Source[T], hand: _Hand[T], overdue: Lease | None) -> None:
         mine = threading.current_thread()
@@ -171,7 +209,7 @@ class Threads(Generic[T]):
             if overdue is not None:
                 self.attempts.fail_overdue(overdue)
                 if self._deadline is not None:
-                    self.attempts.ack(hand.finished())
+                    self._leave(hand)
                     os._exit(REPLACED)  # the parent starts another process: this one still runs the function
             while mine not in self._replaced:
                 if not hand.waiting and not self._take(source, hand):
@@ -182,14 +220,21 @@ class Threads(Generic[T]):
             if mine in self._replaced:  # another thread works in its place
                 self.attempts.log.debug("an overdue function's thread ends", exc_info=True)
                 return
-            # The message of an Error needs no traceback, for example of a queue that is not installed.
-            known = isinstance(error, Error)
-            self.attempts.log.error(
-                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
-            )
-            self._program.failed(error)
+            if not self.attempts.is_unfinished(error):
+                self._leave(hand)
+            self._failed(error)
         finally:
             self._store.disconnect()
+
+    def _leave(self, hand: _Hand[T]) -> None:
+        """Ack what is finished and release what has not begun, since this thread ends."""
+        try:
+            self._stop.set()  # nothing is retried for ever
+            self.attempts.ack(hand.finished())
+            while hand.waiting:
+                self.attempts.give_back(hand.waiting.popleft())
+        except Exception as error:  # the session's end releases them
+            self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
     def _take(self, source: Source[T], hand: _Hand[T]) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
@@ -216,30 +261,37 @@ class Threads(Generic[T]):
             attempts.give_back_tasks(tasks)
             return False
         together = [tasks] if self._options.batch and tasks else [[task] for task in tasks]
-        hand.waiting.extend(lease for each in together if (lease := attempts.begin(each)) is not None)
+        leases = [lease for each in together if (lease := attempts.begin(each)) is not None]
+        hand.waiting.extend(kept := attempts.keep(leases))
+        budget.give_back(len(leases) - len(kept))
         return bool(tasks) or not self._program.until_empty
 
     def _work_on(self, lease: Lease, hand: _Hand[T], mine: threading.Thread) -> None:
         attempts = self.attempts
-        if self._stop.is_set():
+        if (slot := attempts.wait_for_slot(lease)) is None:
             attempts.give_back(lease)
             return
-        self._running[lease] = mine
-        if self._deadline is not None and lease.ends_at < math.inf:
-            self._deadline.value = lease.ends_at
+        lease.start()
+        if self._options.timeout is not None:
+            self._running[lease] = mine
+            if self._deadline is not None:
+                self._deadline.value = lease.ends_at
         try:
             with self._store.at_work(), leased(lease):
                 finished = attempts.call(lease)
         except (SystemExit, KeyboardInterrupt):
-            attempts.drop(lease)
+            hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
             return
         finally:
-            del self._running[lease]
-            if self._deadline is not None:
-                self._deadline.value = 0.0
+            if slot:
+                attempts.leave_slot(slot)
+            if self._options.timeout is not None:
+                del self._running[lease]
+                if self._deadline is not None:
+                    self._deadline.value = 0.0
         if finished is not None or mine in self._replaced:
             attempts.end(lease, finished=finished)
             return
@@ -269,6 +321,6 @@ class Threads(Generic[T]):
                     if finished := hand.finished(after=ACKED_WITHIN):
                         self.attempts.ack(finished)
         except Exception as error:
-            self._program.failed(error)
+            self._failed(error)
         finally:
             self._store.disconnect()

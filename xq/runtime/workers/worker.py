@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import LONGEST
+from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.outcomes import Backoff
 
 if TYPE_CHECKING:
-    from xq.queue import Queue
+    from xq.handle import Queue
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Kind = Literal["thread", "process", "asyncio"]
+MOST = 1_000_000  # of what an option counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Options:
     timeout: float | None = None
     prefetch: int = 1
     batch: int | None = None
+    concurrency: Concurrency | None = None
     finishes: bool = False
 
     def checked(self, queue: Queue[Any], function: Any) -> Options:
@@ -41,8 +44,10 @@ class Options:
             number = getattr(self, name)
             if number is None and name in ("max_attempts", "batch"):
                 continue
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ConfigurationError(f"{name} is a number from 1 on, not {shown(number)}")
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST:
+                raise ConfigurationError(f"{name} is a number from 1 to {MOST:,}, not {shown(number)}")
+        if not isinstance(self.finishes, bool):
+            raise ConfigurationError(f"finishes is True or False, not {shown(self.finishes)}")
         if self.kind not in get_args(Kind):
             raise ConfigurationError(f"kind is one of {', '.join(get_args(Kind))}, not {shown(self.kind)}")
         machine = queue.machine
@@ -57,10 +62,13 @@ class Options:
             or not 0 < self.timeout <= LONGEST
         ):
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
+        if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
+            raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')
         if self.batch and (self.finishes or self.prefetch > 1):
             raise ConfigurationError("batch= goes with neither finishes= nor prefetch=: a batch is taken as a whole")
         Backoff(self.backoff)
-        return self._of_kind(inspect.iscoroutinefunction(function))
+        options = self._of_kind(is_async(function))
+        return replace(options, prefetch=1) if self.max_attempts == 1 else options  # as Attempts.keep decides
 
     def _of_kind(self, is_async: bool) -> Options:
         if is_async and self.kind == "process":
@@ -105,6 +113,8 @@ class Worker(Generic[T]):
         the handler is raised at the yield. The one that was added first is the outermost. An `async def` may also have
         asynchronous ones.
         """
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"around takes a generator or a context manager's function, not {shown(function)}")
         made: Callable[..., Any] = function
         if inspect.isgeneratorfunction(function):
             made = contextmanager(function)
@@ -115,14 +125,19 @@ class Worker(Generic[T]):
         self._around.append(made)
         return function
 
+    def _hook(self, name: str, function: F) -> F:
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
+        return function
+
     def on_failure(self, function: F) -> F:
         """Call `function` with the task and the exception after each failed attempt. Its own exception is logged."""
-        self.failure_hooks.append(function)
+        self.failure_hooks.append(self._hook("on_failure", function))
         return function
 
     def on_buried(self, function: F) -> F:
         """Call `function` with the task and the exception after the worker has buried a task."""
-        self.bury_hooks.append(function)
+        self.bury_hooks.append(self._hook("on_buried", function))
         return function
 
     def run(self, *, until_empty: bool = False) -> None:
@@ -134,12 +149,12 @@ class Worker(Generic[T]):
     def call(self, task: Any, *finish: Callable[..., Any]) -> None:
         """Run the function with a task, within the context managers around it."""
         if not self._around:
-            self.function(task, *finish)
+            check_returned(self.function(task, *finish))
             return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
-            self.function(task, *finish)
+            check_returned(self.function(task, *finish))
 
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
@@ -151,3 +166,21 @@ class Worker(Generic[T]):
                 else:
                     stack.enter_context(context)
             await self.function(task)
+
+
+def is_async(function: Any) -> bool:
+    """Return whether a call of a function gives a coroutine, as far as its definition shows."""
+    call = getattr(function, "__call__", None)  # noqa: B004 (an object may have an async one)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def check_returned(result: object) -> None:
+    """Raise TypeError for a coroutine or a generator, which would never run."""
+    if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    raise TypeError(
+        f"the worker's function has returned a {type(result).__name__}, which has not run: decorate the async def "
+        "itself, without another decorator that hides it, or let the function return when the work is done"
+    )

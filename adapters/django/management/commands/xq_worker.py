@@ -16,8 +16,10 @@ from django.utils.autoreload import run_with_reloader
 from django.utils.module_loading import import_string
 
 from xq import Queue
+from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.adapters.django.settings import setting
+from xq.sessions.process import name_program
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
 
@@ -50,7 +52,21 @@ class Command(QueueCommand):
             metavar="NAME",
             help="all queues of django.tasks but this one; may be repeated",
         )
+        parser.add_argument(
+            "--exclude-queues",
+            action="extend",
+            type=lambda names: names.split(","),
+            dest="excluded",
+            metavar="NAME,NAME",
+            help="as --exclude-queue for each of these names",
+        )
         parser.add_argument("--worker-id", default="", metavar="ID", help="the id in the results of django.tasks")
+        parser.add_argument(
+            "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus here; 0: on a free port"
+        )
+        parser.add_argument(
+            "--metrics-host", default="127.0.0.1", metavar="HOST", help="the address of that port (default: 127.0.0.1)"
+        )
         parser.add_argument(
             "--reload",
             action=argparse.BooleanOptionalAction,
@@ -60,6 +76,10 @@ class Command(QueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         found: Queue[Any] | None = options["model"]
         work = self._on_tasks(options) if found is None else self._on_queue(found, options)
+        if options["metrics_port"] is not None:
+            on = import_string(f"{TASKS}.models.Task").xq if found is None else found
+            work = measured(work, on, options["metrics_host"], options["metrics_port"])
+        name_program("manage.py xq_worker")
         reloads = first(options["reload"], setting("AUTORELOAD"), settings.DEBUG)
         with self._logged(options["verbosity"]):
             if reloads and not options["until_empty"]:
@@ -69,20 +89,26 @@ class Command(QueueCommand):
 
     @contextmanager
     def _logged(self, verbosity: int) -> Iterator[None]:
-        """Show the log of the tasks on the console, unless the setting LOGGING configures it."""
-        log = logging.getLogger("xq")
-        if log.hasHandlers():
-            yield
-            return
-        handler, before = logging.StreamHandler(self.stdout), log.level
+        """Show the log of the tasks on the console, unless the setting LOGGING configures it.
+
+        The logger of django.tasks has a line when a task begins and when it ends.
+        """
+        names = ["xq", import_string(f"{TASKS}.interface.NAME")] if apps.is_installed(TASKS) else ["xq"]
+        handler = logging.StreamHandler(self.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+        shown = [log for log in map(logging.getLogger, names) if not _is_configured(log)]
+        before = [(log, log.level, log.propagate) for log in shown]
+        for log in shown:
+            log.addHandler(handler)
+            log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+            log.propagate = False  # Django's own handler shows it in DEBUG only
         try:
             yield
         finally:
-            log.removeHandler(handler)
-            log.setLevel(before)
+            for log, level, propagates in before:
+                log.removeHandler(handler)
+                log.setLevel(level)
+                log.propagate = propagates
 
     def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> Callable[[], object]:
         for name, option in (("names", "--queue"), ("excluded", "--exclude-queue"), ("worker_id", "--worker-id")):
@@ -122,6 +148,31 @@ class Command(QueueCommand):
             excluded=options["excluded"],
             worker_id=options["worker_id"],
         )
+
+
+def measured(work: Callable[[], object], on: Queue[Any], host: str, port: int) -> Callable[[], object]:
+    """Return a call that serves the metrics of a queue and of its worker as long as the worker runs.
+
+    The label is the name of the model; with that of the app if another app has a queue of the same name.
+    """
+    try:
+        from xq.metrics import serving
+    except ModuleNotFoundError as error:
+        raise CommandError("metrics need prometheus_client: pip install 'xq-tables[metrics]'") from error
+    worker = on.work
+    assert worker is not None  # since there is work
+    name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
+
+    def run() -> None:
+        with serving([worker], host, port, [name]):
+            work()
+
+    return run
+
+
+def _is_configured(log: logging.Logger) -> bool:
+    """Return whether a logger has a handler other than those that Django itself gives to its loggers."""
+    return log.hasHandlers() if settings.LOGGING else bool(log.handlers or logging.getLogger().handlers)
 
 
 def first(*choices: Any) -> Any:

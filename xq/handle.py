@@ -6,31 +6,36 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
-from xq.core.values import Tasks
+from xq.core.values import Tasks, count_of
+from xq.engine.acting import Acting, By
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.insert import Inserts
+from xq.engine.inspection import Inspection
 from xq.engine.observers import Callback, Observers
+from xq.engine.operations import Operations
 from xq.engine.pauses import Pauses
-from xq.engine.plans import Plan, plan
 from xq.engine.reconfigure import reconfigure
+from xq.engine.search import Search
 from xq.engine.stats import Stats, stats
 from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
+from xq.operators import Operators
 from xq.pipeline.archives import Archives
 from xq.pipeline.pipeline import Pipeline
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
-from xq.runtime.waiters import Waiting
+from xq.runtime.waiters import Waiting, run_steps
+from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import job_of, run_jobs
 from xq.runtime.workers.worker import Kind, Options, Worker
 from xq.sessions import session as sessions
@@ -52,13 +57,12 @@ class _Missing:
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
 RECONFIGURING = 0.01  # seconds between two tries of a put while another thread reconfigures the queue
-# What operators and migrations call, which the completion of `Page.xq.` leaves to the documents.
-OPERATORS = frozenset(
-    {"check", "ddl", "install", "machine", "plan", "reconfigure", "recount", "reset", "sweep", "uninstall"}
-)
+# What the completion of `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
+APART = {name for name in vars(Operators) if not name.startswith("_")}
+APART |= {"adapter", "machine", "pipeline", "reconfigure"}
 
 
-class Queue(Generic[T]):
+class Queue(Operators[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
     The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
@@ -72,7 +76,7 @@ class Queue(Generic[T]):
     bulk puts, archives), `adapter` for ORM adapters and tubes.
     """
 
-    aio: Aio[T]  # set by `build`
+    aio: Aio[T]  # the methods for asyncio
 
     def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
         self._store = store
@@ -95,8 +99,20 @@ class Queue(Generic[T]):
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._pauses = Pauses(self._database)
+        self._inspection = Inspection(self._database, self._tasks, definition.machine, self._pauses, self._history)
+        self._search: Search[T] = Search(self._database, self._tasks, definition.machine, self._history)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
+        self._acting = Acting(self._database, self._tasks, definition.machine)
+        self._operations: Operations[T] = Operations(
+            self._database,
+            self._tasks,
+            definition.machine,
+            steps,
+            self._finish,
+            self._acting,
+            self._search,
+        )
         self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
         self._schedules = Schedules(self._database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting, self._schedules)
@@ -104,27 +120,27 @@ class Queue(Generic[T]):
         self._observers.count()
         self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archives(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
-            self._database, self._store, self._maintenance, self._waiting, self._observers
+            self._database, self._store, self._maintenance, self._waiting, self._observers, self._inspection
         )
 
     @property
     def name(self) -> str:
-        """Returns the application's name of the model."""
+        """The name of the model in the application."""
         return self._store.name
 
     @property
     def machine(self) -> Machine:
-        """Returns the transition table; print it."""
+        """The transition table: `print(Page.xq.machine)`."""
         return self._machine
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Returns the names of the mapped fields, by role: {"status": "status", "tube": "mailbox"}."""
+        """The names of the mapped fields, by role: `{"status": "status", "tube": "mailbox"}`."""
         return {role: field.name for role, field in self._tasks.table.roles.items()}
 
     @property
     def statuses(self) -> Mapping[str, str | int]:
-        """Returns the values of the status field, by state: {"R": "new", "T": "packing", "B": "failed"}."""
+        """The values of the status field, by state: `{"R": "new", "T": "packing", "B": "failed"}`."""
         return self._database.definition.words
 
     @property
@@ -136,23 +152,9 @@ class Queue(Generic[T]):
     def clock(self, clock: Clock | None) -> None:
         self._clock = self._database.clock = clock
 
-    def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
-        """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
-
-        `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
-        of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
-        """
-        if isinstance(update, str) or not isinstance(update, Iterable):
-            raise BadType(f"plan takes update= as a list of names of fields, not {shown(update)}")
-        fields = list(update)
-        for name in (event, *options, *fields):
-            if not isinstance(name, str):
-                raise BadType(f"plan takes the names of an event, its options and fields, not {shown(name)}")
-        return plan(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
-
     def __dir__(self) -> list[str]:
         """Return the names that an application uses: those of operators and adapters stand apart."""
-        return [name for name in super().__dir__() if name not in {*OPERATORS, "adapter", "pipeline"}]
+        return [name for name in super().__dir__() if name not in APART]
 
     def __repr__(self) -> str:
         return f"<xq queue {self._store.name}: {' '.join(self.machine.states)}>"
@@ -171,6 +173,7 @@ class Queue(Generic[T]):
         timeout: float | None = ...,
         prefetch: int = ...,
         batch: int | None = ...,
+        concurrency: Concurrency | None = ...,
         finishes: bool = ...,
     ) -> Worker[T]: ...
 
@@ -185,6 +188,7 @@ class Queue(Generic[T]):
         timeout: float | None = ...,
         prefetch: int = ...,
         batch: int | None = ...,
+        concurrency: Concurrency | None = ...,
         finishes: bool = ...,
     ) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
@@ -199,6 +203,7 @@ class Queue(Generic[T]):
         timeout: float | None = None,
         prefetch: int = 1,
         batch: int | None = None,
+        concurrency: Concurrency | None = None,
         finishes: bool = False,
     ) -> Any:
         """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
@@ -222,6 +227,9 @@ class Queue(Generic[T]):
         With `batch` the function gets an `xq.Batch`, a list of up to so many tasks: all are acked when it returns but
         those named by `batch.fail(task, error)`, and all have failed when it raises.
 
+        With `concurrency=xq.Concurrency("smtp", 10)` at most so many functions run at a time in all workers that use
+        this name. A task that is taken and waits for that is kept by its heartbeat.
+
         With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
         releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
         call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
@@ -229,18 +237,20 @@ class Queue(Generic[T]):
 
         A queue has one worker: a second one replaces the first.
         """
-        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, finishes)
+        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, finishes)
         if function is None:
             return partial(self._made_worker, chosen=options)
         return self._made_worker(function, options)
 
     def _made_worker(self, function: Callable[..., Any], chosen: Options) -> Worker[T]:
         self._worker = Worker(self, function.function if isinstance(function, Worker) else function, chosen)
+        if (around := self._observers.around_work) is not None:
+            self._worker.around(around)
         return self._worker
 
     @property
     def work(self) -> Worker[T] | None:
-        """Returns the worker; None if there is none."""
+        """The worker; None if there is none."""
         return self._worker
 
     def run(
@@ -287,9 +297,9 @@ class Queue(Generic[T]):
         if timeout is not MISSING:
             if wait is not MISSING:
                 raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            return self._waiting.put(brought, options, self._waiting.seconds(timeout))
+            return run_steps(self._waiting.putting(brought, options, self._waiting.seconds(timeout)))
         if wait is not MISSING:
-            return self._waiting.put_and_wait(brought, options, self._waiting.seconds(wait, "wait"))
+            return run_steps(self._waiting.putting_and_waiting(brought, options, self._waiting.seconds(wait, "wait")))
         return self._put([brought], options)[0]
 
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
@@ -330,7 +340,7 @@ class Queue(Generic[T]):
             self.adapter.tube(tube)
         binding = self._database.binding
         reaped = 0 if binding is None else binding.sessions.reaper.reaped
-        if timeout == 0 and not isinstance(timeout, bool):
+        if timeout == 0 and timeout is not False:
             found = self._takes.oldest("take", n, options, tube=tube)
         else:
             seconds = self._waiting.seconds(timeout)
@@ -349,14 +359,14 @@ class Queue(Generic[T]):
         """
         seconds = self._waiting.seconds(timeout)
         parts, _ = self._tasks.identify(key)
-        return self._waiting.wait(parts, seconds)
+        return run_steps(self._waiting.waiting_for(parts, seconds))
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self._finish.one("ack", key, options, update)
 
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
-        """Return a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr."""
+        """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr."""
         return self._finish.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
@@ -381,7 +391,7 @@ class Queue(Generic[T]):
         return self._finish.many("ack", keys, options, update)
 
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
-        """Return all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
+        """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self._finish.many("release", keys, options, update)
 
     def bury_many(
@@ -444,7 +454,7 @@ class Queue(Generic[T]):
         return self._finish.one("snatch", key, options)
 
     def restart(self, key: object, **options: Any) -> T:
-        """Return a waiting or finished task: to R, or to W with `delay`."""
+        """Put a waiting or finished task back: to R, or to W with `delay`."""
         return self._finish.one("restart", key, options)
 
     def switch(self, key: object, to: str, **options: Any) -> T:
@@ -456,7 +466,7 @@ class Queue(Generic[T]):
         return self._finish.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
-        """Run an event of a feature that the application wrote."""
+        """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
@@ -464,7 +474,7 @@ class Queue(Generic[T]):
         return self._finish.one(event, key, options, update)
 
     def release_all(self) -> int:
-        """Return all taken tasks, of any owner. Returns their number."""
+        """Release all taken tasks, of any owner. Returns their number."""
         return self._finish.all("release", [TAKEN])
 
     def truncate(self, event: str = "kill") -> int:
@@ -475,30 +485,39 @@ class Queue(Generic[T]):
             raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
         return self._finish.all("kill", self.machine.states, event)
 
-    def sweep(self) -> int:
-        """Run the duties of the maintenance thread: fire the due schedules, and move tasks until none is due.
-
-        Returns the number of transitions.
-        """
-        return self._schedules.fire_due() + self._takes.timers.sweep()
-
     # pauses
 
-    def pause(self, tube: str | None = None) -> None:
-        """Let no process take from the queue, or from a tube of it, until `resume`.
+    def pause(self, tube: str | None = None, *, actor: str | None = None, reason: str | None = None) -> None:
+        """Stop all takes from the queue, or from a tube of it, until `resume`.
 
         Other processes see it within a second. Their takes then find nothing, or go on waiting. A take without `tube`
         skips the tasks of a paused tube. All other calls, the timers and the schedules go on, and so does the work on
-        tasks that are taken. Does nothing if it is paused.
+        tasks that are taken. Does nothing if it is paused. `actor` and `reason` stand in `operations` and in the log.
         """
-        self._pauses.pause(self.adapter.tube(tube, "pause(tube)"))
+        self._by_operator("pause", tube, actor, reason, self._pauses.pause)
 
-    def resume(self, tube: str | None = None) -> None:
+    def resume(self, tube: str | None = None, *, actor: str | None = None, reason: str | None = None) -> None:
         """End a pause, and wake the callers that wait. Tubes that were paused by their names stay paused.
 
-        Does nothing if it is not paused.
+        Does nothing if it is not paused. `actor` and `reason` as with `pause`.
         """
-        self._pauses.resume(self.adapter.tube(tube, "resume(tube)"))
+        self._by_operator("resume", tube, actor, reason, self._pauses.resume)
+
+    def _by_operator(
+        self, event: str, tube: str | None, actor: object, reason: object, call: Callable[[str | None], None]
+    ) -> None:
+        named, by = self.adapter.tube(tube, f"{event}(tube)"), By.of(actor, reason)
+        if not by:
+            call(named)
+            return
+
+        def both() -> None:
+            self._database.begin_writing()
+            if (named in self._pauses.listed()) != (event == "pause"):
+                self._operations.note(event, by, {"tube": named})
+            call(named)
+
+        self._database.unit(both, transaction=True)
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -515,7 +534,7 @@ class Queue(Generic[T]):
         tz: str | tzinfo | None = None,
         **options: Any,
     ) -> str:
-        """Put the task whenever `spec` fires, from now on and in whichever process. Returns the name of the schedule.
+        """Put a task whenever `spec` fires, once for all processes. Returns the name of the schedule.
 
         `spec` is a cron text as APScheduler reads it ("*/5 * * * *"), a number of seconds or a timedelta, a datetime
         (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
@@ -533,9 +552,20 @@ class Queue(Generic[T]):
         self._store.after_commit(self._maintenance.scheduled)
         return named
 
-    def unschedule(self, name: str) -> bool:
-        """Delete a schedule. Returns whether there was one. The tasks that it has put stay."""
-        return self._schedules.drop(name)
+    def unschedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """Delete a schedule. Returns whether there was one. The tasks that it has put stay.
+
+        `actor` and `reason` as with `pause`.
+        """
+        by = By.of(actor, reason)
+
+        def both() -> bool:
+            dropped = self._schedules.drop(name)
+            if dropped:
+                self._operations.note("unschedule", by, {"name": name})
+            return dropped
+
+        return self._database.unit(both, transaction=True) if by else self._schedules.drop(name)
 
     def schedules(self) -> list[Schedule]:
         """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC."""
@@ -598,17 +628,11 @@ class Queue(Generic[T]):
 
     queue_stats = stats
 
-    def reset(self) -> None:
-        """Set the counters of transitions to zero, and keep those of the states."""
-        self._database.begin_writing()
-        within = self._store.in_transaction()
-        self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
-
     # observing
 
     @property
     def History(self) -> type[Any]:
-        """Returns the model of the history's table, for queries. Raises FeatureOff."""
+        """The model of the history's table, for queries. Raises FeatureOff."""
         return self._history.reader.model
 
     def history(
@@ -617,8 +641,8 @@ class Queue(Generic[T]):
         """Return the transitions of one task, or of all tasks, in order: instances of `History`.
 
         `since` is inclusive and `until` exclusive: seconds since 1970, a datetime (UTC if it has no zone) or a date.
-        Each has `dur_us`: for how many microseconds the task had been in the state that it left; None if that is not
-        known.
+        Each has `dur_us`: for how many microseconds the task had been in the state that it left; None for a put, and if
+        that is not known.
         """
         return self._history.read(key, since, until)
 
@@ -670,37 +694,11 @@ class Queue(Generic[T]):
 
     # installing
 
-    def install(self) -> None:
-        """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL."""
-        self._database.unit(self._database.bind().installation.install)
-        self._database.close()
-
-    def ddl(self) -> str:
-        """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
-        return self._database.bind().installation.ddl()
-
-    def check(self, *, advise: bool = False) -> list[str]:
-        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
-
-        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
-        """
-        installation = self._database.bind().installation
-        return [*installation.check(), *(installation.advice() if advise else [])]
-
-    def recount(self) -> None:
-        """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
-        self._database.unit(self._database.open().installation.recount)
-
-    def uninstall(self) -> None:
-        """Remove everything that `install` created, and leave the plain table."""
-        self._database.unit(self._database.bind().installation.uninstall)
-        self._database.close()
-
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
 
-        Raises ConfigurationError, with their number, if tasks are in states that the new features do not have, unless
-        `move` names a state for them: {"Z": "D"}.
+        Features without `history` drop the history, with all its rows. Raises ConfigurationError, with their number, if
+        tasks are in states that the new features do not have, unless `move` names a state for them: {"Z": "D"}.
         """
         self._database.gives_way = True  # what other threads have begun with this definition they end with it
         try:
@@ -710,13 +708,5 @@ class Queue(Generic[T]):
             raise
         before, retired = self._takes, self._maintenance
         self._define(definition)
-        retired.stop_maintenance()  # only now: who finds the old definition gone shall find the new one
+        retired.stop_maintenance()  # only now: a thread that finds the old definition gone must find the new one
         self._takes.in_doubt.go_on_from(before.in_doubt)
-
-
-def count_of(n: object) -> int:
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise BadType(f"a number of tasks is an integer, not {shown(n)}")
-    if n < 0:
-        raise BadValue(f"a number of tasks is not negative: {shown(n)}")
-    return min(int(n), 2**62)  # a plain one: some drivers know no other

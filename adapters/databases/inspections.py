@@ -1,0 +1,46 @@
+"""Queries for operators: the reasons why a task is not running, durations, and the latest transitions."""
+
+from __future__ import annotations
+
+from xq.adapters.databases.history import HistoryTable
+from xq.adapters.databases.selectors import Selectors
+from xq.core.machine import READY, TAKEN
+
+
+class Inspections(Selectors, HistoryTable):
+    """Queries that look at a queue from outside. None locks anything."""
+
+    @property
+    def takers(self) -> str:
+        """Returns a query of the keys of the taken tasks that have the utube of the task of a key."""
+        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self._of_its_utube(TAKEN)}"
+
+    @property
+    def next_of_utube(self) -> str:
+        """Returns a query of the key of the ready task that comes first in the utube of the task of a key."""
+        first = f"{self._of_its_utube(READY)}{self.not_due(READY)} ORDER BY {self.order} LIMIT 1"
+        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {first}"
+
+    def _of_its_utube(self, state: str) -> str:
+        role = self.roles["utube"]
+        its = f"FROM {self.table_in_schema} AS xq_its WHERE {self.by_key('xq_its.')}"
+        return f"{self.is_state(state)} AND {self.as_text(role)} = (SELECT {self.as_text(f'xq_its.{role}')} {its})"
+
+    @property
+    def newest_transition(self) -> str:
+        return f"SELECT COALESCE(MAX(id), 0) FROM {self.side('history')}"
+
+    @property
+    def transitions_after(self) -> str:
+        """Returns a query of the first `:n` transitions whose id is greater than `:since`."""
+        columns = ", ".join(map(self.quote, self.history_columns))
+        return f"SELECT {columns} FROM {self.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
+
+    @property
+    def durations(self) -> str:
+        """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`."""
+        spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"
+        return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
+
+    open_transactions = ""  # a query of (process, seconds) of transactions that are open for more than `:n` seconds
+    dead_rows = ""  # a query of the numbers of live and of dead rows of the table

@@ -1,0 +1,81 @@
+"""SQL of the feature rate: a token bucket for the queue, or for each value of a role.
+
+A bucket is one number, as in the generic cell rate algorithm (ITU-T I.371): the time at which it will be full. A take
+moves that on by the interval between two tasks. The bucket is empty while it is too far in the future. A bucket without
+a row is full.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from xq.adapters.databases.records import RATES
+from xq.adapters.databases.terms import Terms
+
+
+class Rates(Terms):
+    """The buckets of one queue. For queues with the feature rate."""
+
+    @cached_property
+    def _rate(self) -> tuple[int, int]:
+        """The microseconds between two tasks, and how far in the future the bucket may be full at a take."""
+        guard = self.machine.guard("rate")
+        interval, burst = guard.value if guard else (0, 0)
+        return interval, interval * (burst - 1)
+
+    @property
+    def _bucket(self) -> str:
+        """The name of the bucket of a row of the table."""
+        guard = self.machine.guard("rate")
+        return self.as_text(f"{self.table}.{self.roles[guard.role]}") if guard and guard.role else "''"
+
+    @property
+    def _my_buckets(self) -> str:
+        return f"{RATES}.queue = {self.literal(self.source_name)}"
+
+    @property
+    def _latest(self) -> str:
+        """The last time for a bucket to be full at which a task may be taken from it."""
+        return f"{self.now_us} + {self._rate[1]}"
+
+    @property
+    def within_rate(self) -> str:
+        """Returns what follows a condition of a row of the table: that its bucket is not empty."""
+        if self.machine.guard("rate") is None:
+            return ""
+        # A query of one value, since the planner might make a join of EXISTS, and sort all ready tasks for it.
+        full_us = f"SELECT full_us FROM {RATES} WHERE {self._my_buckets} AND {RATES}.bucket = {self._bucket}"
+        return f" AND COALESCE(({full_us}), 0) <= {self._latest}"
+
+    @property
+    def add_bucket(self) -> str:
+        """Returns SQL that adds the bucket of the task of a key, and locks it."""
+        task = f"{self.literal(self.source_name)}, {self._bucket}, 0 FROM {self.table_in_schema} WHERE {self.by_key()}"
+        there = self.on_conflict("queue, bucket", f"full_us = {RATES}.full_us")
+        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {task}{there}"
+
+    @property
+    def charge_bucket(self) -> str:
+        """Returns SQL that charges the bucket of the task of a key for one task. It changes no row if that is empty."""
+        interval, _ = self._rate
+        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
+        return (
+            f"UPDATE {RATES} SET full_us = CASE WHEN full_us > {self.now_us} THEN full_us ELSE {self.now_us} END"
+            f" + {interval} WHERE {self._my_buckets} AND bucket = {bucket} AND full_us <= {self._latest}"
+        )
+
+    @property
+    def next_bucket(self) -> str:
+        """Returns a query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
+        empty = f"{self._my_buckets} AND full_us > {self._latest}"
+        return f"SELECT MIN(full_us) - ({self._latest}) FROM {RATES} WHERE {empty}"
+
+    @property
+    def bucket_left(self) -> str:
+        """Returns a query of the microseconds until the bucket of the task of a key has a token."""
+        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
+        return f"SELECT full_us - ({self._latest}) FROM {RATES} WHERE {self._my_buckets} AND bucket = {bucket}"
+
+    @property
+    def drop_full_buckets(self) -> str:
+        return f"DELETE FROM {RATES} WHERE {self._my_buckets} AND full_us <= {self.now_us}"

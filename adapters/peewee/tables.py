@@ -1,0 +1,251 @@
+"""Queues of tables that no program has a model for: the model is made of the table, the queue of its record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from keyword import iskeyword
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+from playhouse.migrate import SchemaMigrator, migrate
+from playhouse.reflection import Introspector, SqliteMetadata, UnknownField
+
+from xq.adapters.databases.records import DEFINITIONS, QUEUES
+from xq.adapters.peewee import upgrade
+from xq.adapters.peewee.task import Task
+from xq.adapters.tubes import RECORDS, database, for_peewee, without_password
+from xq.core.errors import BadValue, ConfigurationError, Error, shown
+from xq.handle import Queue
+from xq.registry import compose
+from xq.verbs import VERBS
+
+# The fields that hold the values of a foreign key, where its target makes its own.
+VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
+# The declared types that have the affinity REAL of SQLite, by its rules: those that come first are not in the name.
+REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
+TIMERS = ("runat", "deadline")  # roles of columns that only the queue writes
+
+
+def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:
+    """Return the recorded definitions of the queues of a database, by the names of their tables."""
+    if not found.table_exists(QUEUES):
+        return {}
+    rows = found.execute_sql(DEFINITIONS).fetchall()
+    return {name: json.loads(record) for name, record in rows}
+
+
+def model_of(found: pw.Database, table: str) -> type[pw.Model]:
+    """Return a model of an existing table. Raises BadValue if there is none."""
+    tables = found.get_tables()
+    if table not in tables:
+        raise BadValue(f"there is no table {shown(table)}: there are {', '.join(tables) or 'none'}")
+    made: type[pw.Model] = _introspector(found).generate_models(table_names=[table], literal_column_names=True)[table]
+    for column in found.get_columns(table):
+        if (field := made._meta.columns.get(column.name)) is not None:
+            field.declared = column.data_type
+    return made
+
+
+def _introspector(found: pw.Database) -> Introspector:
+    return Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
+
+
+class _Columns(SqliteMetadata):
+    """The columns of a table of SQLite, which accepts any name as a type."""
+
+    column_map: Mapping[str, Any] = {**SqliteMetadata.column_map, "binary": pw.BlobField, "varbinary": pw.BlobField}
+
+    def _map_col(self, column_type: str) -> Any:
+        """Return the class of a field for a declared type; a DoubleField where SQLite's affinity is REAL of 8 bytes."""
+        if REAL.fullmatch(column_type.upper()):
+            return pw.DoubleField
+        return super()._map_col(column_type)
+
+
+@contextmanager
+def _connected(where: str) -> Iterator[pw.Database]:
+    """Connect to the database of a URL for the block. Raises Error for one of the database, BadValue without a file."""
+    found = database(where)
+    file = str(found.database)
+    if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
+        raise BadValue(f"there is no file {shown(file)}")  # SQLite would make an empty one
+    with database_errors(), found.connection_context():
+        yield found
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Raise Error for an error that Peewee raises in the block."""
+    try:
+        yield
+    except pw.PeeweeException as error:
+        raise Error(f"the database fails: {error}") from error
+
+
+def queue_of(where: str, table: str) -> Queue[Any]:
+    """Return the installed queue of a table, in the database of a URL; of the only one if `table` is empty.
+
+    Raises BadValue, Error, and ConfigurationError for a queue that only its own program can define.
+    """
+    with _connected(where) as found:
+        known = installed(found)
+        if not table and len(known) == 1:
+            (table,) = known
+        if table not in known:
+            there = f"there are {', '.join(known)}" if known else "none is installed"
+            raise BadValue(
+                f"no queue {shown(table)} is installed in this database: {there}"
+                if table
+                else f"say which queue of this database is meant, by # and its name: {there}"
+            )
+        return _queue(known[table], table, model_of(found, table))
+
+
+def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
+    """Return the database of a URL, its installed queues, and why others are left out, by the names of their tables.
+
+    Tubes are not among them. Raises BadValue, Error.
+    """
+    with _connected(where) as found:
+        queues, left_out = [], {}
+        for table, record in installed(found).items():
+            if table == RECORDS or table.startswith(f"{RECORDS}_"):
+                continue
+            try:
+                queues.append(_queue(record, table, model_of(found, table)))
+            except Error as error:
+                left_out[table] = str(error)
+    return found, queues, left_out
+
+
+def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queue[Any]:
+    if own := record.get("own"):
+        raise ConfigurationError(
+            f"{table} has features of its own program ({', '.join(own)}): name its model, as app.models:Page"
+        )
+    return upgrade(
+        model,
+        fields={role: _field(model, column) for role, column in record["roles"].items()},
+        features=_features(record["features"]),
+        statuses=record["statuses"],
+        tube_stats=record["tube_stats"],
+        methods=False,  # a column may have the name of a method
+    )
+
+
+def _field(model: type[pw.Model], column: str) -> str:
+    return str(model._meta.columns[column].name)
+
+
+def _features(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return features as `upgrade` takes them. A function that makes keys is known to its own program only."""
+    return {name: "required" if (name, value) == ("id", "callable") else value for name, value in recorded.items()}
+
+
+def upgraded(where: str, table: str, fields: Mapping[str, str], features: Mapping[str, Any]) -> Queue[Any]:
+    """Return a queue of a plain table, not installed yet. Raises BadValue, ConfigurationError.
+
+    Its model has a column more for each timer of the features that no column is given for: `add_columns` adds them.
+    """
+    with _connected(where) as found:
+        model = model_of(found, table)
+    needed = {role for feature in compose(features) for role in feature.needs if role in TIMERS}
+    for role in sorted(needed - fields.keys()):
+        if role not in model._meta.columns:
+            model._meta.add_field(role, copy(Task._meta.fields[role]))
+        fields = {**fields, role: role}
+    for role, column in fields.items():
+        if column not in model._meta.columns:
+            raise BadValue(
+                f"{table} has no column {shown(column)} for the role {shown(role)}: "
+                f"there are {', '.join(model._meta.columns)}"
+            )
+    return upgrade(model, {role: _field(model, column) for role, column in fields.items()}, features, methods=False)
+
+
+def new_columns(where: str, queue: Queue[Any]) -> list[pw.Field]:
+    """Return the fields of a queue's model that its table lacks."""
+    meta = queue.adapter.store.model._meta
+    with _connected(where) as found:
+        there = {column.name for column in found.get_columns(meta.table_name)}
+    return [field for field in meta.sorted_fields if field.column_name not in there]
+
+
+def add_columns(where: str, queue: Queue[Any]) -> None:
+    """Add the columns to the table of a queue that it lacks. Raises Error."""
+    added = new_columns(where, queue)
+    with _connected(where) as found:
+        migrator = SchemaMigrator.from_database(found)
+        table = queue.adapter.store.model._meta.table_name
+        migrate(*(migrator.add_column(table, field.column_name, field) for field in added))
+
+
+def rows(queue: Queue[Any]) -> int:
+    """Return the number of rows of a queue's table, also of those that are no tasks."""
+    return int(queue.adapter.store.model.select().count())
+
+
+def source(where: str, table: str, queue: Queue[Any]) -> str:
+    """Return a Python program that defines this queue. It names no password."""
+    with _connected(where) as found:
+        described = _introspector(found).introspect(table_names=[table], literal_column_names=True)
+    columns: Mapping[str, Any] = described.columns[table]
+    key = described.primary_keys[table]
+    for column in columns.values():
+        _make_plain(column, described.columns)
+        column.name = _name_in_python(column.name)
+        column.primary_key = column.primary_key and len(key) == 1
+    key = [columns[each].name for each in key]
+    kinds = [column.field_class for column in columns.values()]
+    name = described.model_names[table]
+    url, parameters = for_peewee(where)
+    shown_url = without_password(url)
+    given = "".join(f", {option}={value!r}" for option, value in parameters.items())
+    methods = ", methods=False" if any(column.name in VERBS for column in columns.values()) else ""
+    fields = {role: _name_in_python(field) for role, field in queue.roles.items()}
+    lines = [
+        "import xq",
+        "from peewee import *",
+        "from playhouse.db_url import connect",
+        *sorted({f"from {kind.__module__} import {kind.__name__}" for kind in kinds if kind.__module__ != "peewee"}),
+        "",
+        f"db = connect({shown_url!r}{given}){'' if shown_url == url else '  # write the password in place of ...'}",
+        "",
+        "",
+        f"class {name}(Model):",
+        *(f"    {column.get_field()}" for column in columns.values()),
+        *(f"    {field.name} = {type(field).__name__}(null=True)" for field in new_columns(where, queue)),
+        "",
+        "    class Meta:",
+        "        database = db",
+        f"        table_name = {table!r}",
+        *([f"        primary_key = CompositeKey({', '.join(map(repr, key))})"] if len(key) > 1 else []),
+        "",
+        "",
+        f"xq.upgrade({name}, fields={fields!r}, features={dict(queue.adapter.definition['features'])!r}{methods})",
+    ]
+    return "\n".join(lines)
+
+
+def _make_plain(column: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give a column the type of its values: the program has no model of a table that it refers to."""
+    target = column
+    while target.is_foreign_key():
+        others = columns[target.foreign_key.dest_table]
+        named = others.get(target.foreign_key.dest_column)  # else it is the primary key
+        target = named or next(each for each in others.values() if each.is_primary_key())
+    if target is not column:
+        column.field_class = VALUES.get(target.field_class, target.field_class)
+        column.extra_parameters = target.extra_parameters
+    if column.field_class is UnknownField:
+        column.field_class = pw.BareField
+
+
+def _name_in_python(name: str) -> str:
+    """Return a name for a field that a Python program can write."""
+    return name if name.isidentifier() and not iskeyword(name) else f"{name}_" if iskeyword(name) else f"n{name}"

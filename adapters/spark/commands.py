@@ -1,0 +1,90 @@
+"""The commands of Spark, as `xq spark report`. PySpark is imported when one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from xq.cli.options import Json, Target, Yes
+from xq.cli.output import ask, document, say
+from xq.cli.targets import errors_end_the_program, queue
+
+spark = typer.Typer(no_args_is_help=True, help="Reports and archives by Spark.")
+Out = Annotated[str, typer.Argument(metavar="FOLDER", help="a folder, or its URI")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(spark, name="spark", rich_help_panel="Spark")
+
+
+@contextmanager
+def _session(queues: list[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
+    """Yield xq.spark, a session of Spark and the queues of these targets. Errors end the program with a message."""
+    with ExitStack() as stack, errors_end_the_program():
+        found: list[Any] = [stack.enter_context(queue(text)) for text in queues]
+        spark = import_module("xq.spark")  # by its name: it stands above this module
+        session = spark.session()
+        stack.callback(session.stop)
+        yield spark, session, found
+
+
+@spark.command()
+def report(
+    out: Out,
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="the queues, each with its history")],
+    since: Annotated[datetime | None, typer.Option(help="The beginning, in UTC.")] = None,
+    until: Annotated[datetime | None, typer.Option(help="The end, in UTC.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="Go on from the report in FOLDER.")] = False,
+) -> None:
+    """Write tables and a page that show what happened in queues."""
+    if last and since is not None:
+        raise typer.BadParameter("say one of --since and --last")
+    with _session(targets) as (spark, session, queues):
+        spark.report(session, queues, "last" if last else since, until, out=out)
+    say(f"open {out}/index.html")
+
+
+@spark.command()
+def archive(
+    target: Target,
+    out: Out,
+    before: Annotated[
+        datetime | None, typer.Option(help="Archive only tasks that were done before this moment, in UTC.")
+    ] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Move done tasks and old history to Parquet, and delete them from the database."""
+    ask(f"Move the done tasks of {target} to {out}, and delete them from the database?", yes)
+    with _session([target]) as (spark, session, (found,)):
+        moved = spark.archive(session, found, out, before)
+    document(moved._asdict()) if json else say(str(moved))
+
+
+@spark.command()
+def restore(target: Target, out: Out, json: Json = False) -> None:
+    """Move all tasks of an archive back into the table."""
+    with _session([target]) as (spark, session, (found,)):
+        n = spark.restore(session, found, out)
+    document({"restored": n}) if json else say(f"{n:,} tasks are back")
+
+
+@spark.command()
+def stream(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="the table that is kept, in the queues' database")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a folder for Spark's checkpoint")],
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="the queues, each with its history")],
+    unit: Annotated[str, typer.Option(help="second, minute, hour or day.")] = "minute",
+    every: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Count what is there, and end.")] = False,
+) -> None:
+    """Keep a table of how often each transition occurred per unit of time. Ctrl-C ends it; run it again to go on."""
+    with _session(targets) as (spark, session, queues):
+        query = spark.stream(session, queues, table, checkpoint, unit=unit, every=every, available_now=once)
+        say(f"the table {table} is kept")
+        query.awaitTermination()

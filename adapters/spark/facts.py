@@ -1,0 +1,145 @@
+"""The facts of a report: sums over the history from which all its tables follow. A group has one row, and parts add up.
+
+queue, tube     whose
+kind            of which kind:
+                moved     transitions: source, target, event, outcome
+                changed   further changes of the backlog: tasks from before the history, and tasks that changed the tube
+                ended     lives by their last end in the span: outcome, and in `number` how often the task was taken
+                lasted    stays (source is the state) and lives (source is LIFE) that ended, by bins of their length:
+                          `number` is the bin, `us` the longest one
+                failed    tasks that were buried in the span and are Buried now: `event` is the error, `us` the last
+                          time
+                waiting   tasks that were Ready at the end of the span: -`us` is since when; null: before the history
+era             when: "early", before the spans that are reported on; "before", in the span before; "now", in the span
+slot            the beginning of the bucket in the span, in µs since 1970
+n               how many; less than 0 for an end that a later end of the same life replaced
+arrived, departed, readied, unreadied
+                how many tasks entered and left the backlog, and entered and left Ready
+us              µs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from xq.adapters.spark.moves import BACKLOG, READY, is_
+from xq.adapters.spark.ranks import BIN
+from xq.adapters.spark.spans import Span
+
+LIFE = "put to done"
+KEYS = {
+    **dict.fromkeys(("queue", "tube", "kind", "era", "source", "target", "event", "outcome"), "string"),
+    **dict.fromkeys(("slot", "number"), "bigint"),
+}
+SUMS = ("n", "arrived", "departed", "readied", "unreadied")
+TIMED = ("queue", "tube", "era", "source", "us")  # columns of the lengths of stays and lives
+
+ADD_UP = ("moved", "changed", "ended")  # the kinds that a report takes over from the one before
+
+SAME_TUBE = "was_tube <=> tube"
+DATED = {"era": "era", "slot": "slot"}
+WAY = {name: f"IF(era <> 'early', {name}, NULL)" for name in ("source", "target", "event", "outcome")}
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the facts are taken from: the rows of `moves`, the span, and the span before it if it is compared."""
+
+    moves: DataFrame
+    span: Span
+    before: Span | None
+
+    @property
+    def dated(self) -> DataFrame:
+        """The rows with their era (null after the span) and slot."""
+        since, until = self.span.since, self.span.until
+        earlier = f"WHEN at_us >= {self.before.since} THEN 'before'" if self.before else ""
+        return self.moves.selectExpr(
+            "*",
+            f"CASE WHEN quiet OR at_us >= {until} THEN NULL WHEN at_us >= {since} THEN 'now' {earlier} "
+            "WHEN at_us IS NOT NULL THEN 'early' END AS era",
+            f"IF({self.span.has}, {self.span.slot_of('at_us')}, NULL) AS slot",
+            f"{self.span.has} AS within",
+        )
+
+    @property
+    def timed(self) -> DataFrame:
+        """The stays that ended and the lives that were done, with the columns TIMED."""
+        rows = self.dated.where("era <> 'early'")
+        stays = rows.where("stay IS NOT NULL").withColumnRenamed("stay", "us").select(*TIMED)
+        lives = rows.where("outcome = 'done' AND lived IS NOT NULL")
+        return stays.unionByName(lives.selectExpr("queue", "tube", "era", f"'{LIFE}' AS source", "lived AS us"))
+
+
+def facts(past: Past, earlier: DataFrame | None = None) -> DataFrame:
+    """Return the facts, with the columns KEYS, SUMS and us. `earlier` are those of the report before."""
+    dated = past.dated
+    rows = dated.where("era IS NOT NULL").selectExpr(*_fact(MOVED))
+    rows = rows.unionByName(past.timed.selectExpr(*_fact(LASTED)))
+    structs = [f"IF({when}, struct({', '.join(_fact(columns))}), NULL)" for when, columns in SOME]
+    some = dated.where(" OR ".join(when for when, _ in SOME))
+    rows = rows.unionByName(some.selectExpr(f"inline(filter(array({', '.join(structs)}), fact -> fact IS NOT NULL))"))
+    if earlier is not None:
+        rows = rows.unionByName(
+            earlier.where(is_("kind", ADD_UP)).withColumn("slot", F.expr(past.span.slot_of("slot")))
+        )
+    return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in SUMS), F.max("us").alias("us"))
+
+
+def _fact(given: Mapping[str, str]) -> list[str]:
+    """Return the columns of a fact. One that is not given is null, or 0 for a sum; `n` is 1."""
+    given = {"queue": "queue", "tube": "tube", "n": "1", **dict.fromkeys(SUMS[1:], "0"), **given}
+    types = {**KEYS, **dict.fromkeys((*SUMS, "us"), "bigint")}
+    return [f"CAST({given.get(name, 'NULL')} AS {of}) AS {name}" for name, of in types.items()]
+
+
+# The facts of a row, by the column.
+MOVED = {
+    **DATED,
+    **WAY,
+    "kind": "'moved'",
+    "arrived": "arrives",
+    "readied": "readied",
+    "departed": f"{SAME_TUBE} AND departs",
+    "unreadied": f"{SAME_TUBE} AND unreadied",
+}
+LASTED = {"kind": "'lasted'", "era": "era", "source": "source", "us": "us", "number": BIN}
+REPLACED = "IF(era = 'now', instead, instead_before)"
+# Facts that only some rows have: the condition, and the columns.
+SOME = (
+    (
+        "outcome IS NOT NULL AND era <> 'early'",
+        {"kind": "'ended'", "era": "era", "outcome": "outcome", "number": "takes"},
+    ),
+    (
+        f"outcome IS NOT NULL AND era <> 'early' AND {REPLACED} IS NOT NULL",
+        {
+            "kind": "'ended'",
+            "era": "era",
+            "n": "-1",
+            "tube": f"{REPLACED}.tube",
+            "outcome": f"{REPLACED}.outcome",
+            "number": f"{REPLACED}.takes",
+        },
+    ),
+    (
+        f"NOT ({SAME_TUBE}) AND (departs OR unreadied) AND era IS NOT NULL",
+        {**DATED, "kind": "'changed'", "tube": "was_tube", "departed": "departs", "unreadied": "unreadied"},
+    ),
+    (
+        is_("early", BACKLOG),
+        {"kind": "'changed'", "era": "'early'", "arrived": "1", "readied": is_("early", READY)},
+    ),
+    (
+        "last AND buried AND target = 'B' AND within",
+        {"kind": "'failed'", "era": "'now'", "event": "error", "us": "at_us"},
+    ),
+    (
+        f"{is_('target', READY)} AND (latest OR silent)",
+        {"kind": "'waiting'", "slot": "IF(silent, 0, NULL)", "us": "-at_us"},
+    ),
+)

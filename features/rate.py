@@ -1,0 +1,44 @@
+"""The feature `rate`: bound how many tasks are taken in a span of time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import Feature, Guard
+
+SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
+RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
+BY = ("utube", "tube")
+MOST = 2**53  # microseconds
+
+
+def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
+    """Let workers take at most so many tasks in a span of time: "100/m", or "5/10s". The units are s, m, h and d.
+
+    {"limit": "100/m", "by": "utube"} limits each value of the role utube (or tube) by itself; tasks without a value are
+    not limited. After a pause a whole limit may be taken at once; "burst" is another number for that. So the tasks
+    taken in any span are at most the burst and what the limit gives in that span.
+    """
+    given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
+    if unknown := given.keys() - {"limit", "by", "burst"}:
+        raise ConfigurationError(f"feature 'rate' knows limit, by and burst, not {shown(sorted(map(str, unknown))[0])}")
+    text, by, burst = given.get("limit"), given.get("by"), given.get("burst")
+    found = RATE.fullmatch(text) if isinstance(text, str) else None
+    span = int(found[2] or 1) * SPANS[found[3]] * 1_000_000 if found else 0
+    if not found or not span:
+        raise ConfigurationError(f'feature \'rate\' takes a limit such as "100/m" or "5/10s", not {shown(text)}')
+    if by not in (None, *BY):
+        raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
+    most, interval = int(found[1]), -(-span // int(found[1]))
+    burst = most if burst is None else burst
+    if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
+        raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 on, not {shown(burst)}")
+    if burst * interval > MOST:
+        raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
+    guard = Guard("rate", role=by or "", value=(interval, burst))
+    needs = (by,) if by else ()
+    canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {})
+    return Feature("rate", needs=needs, guards=(guard,), structure=canonical)

@@ -1,0 +1,182 @@
+"""worker(concurrency=): at most so many functions run at a time in all workers, queues and programs of one name."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xq
+from tests.factories import tasks
+from tests.steps import PATIENCE, eventually, is_exact, state, transitions
+
+WORK = 0.01  # seconds that a function takes
+
+
+class Gauge:
+    """How many functions run, and how many did at most."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.calls = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.now, self.calls = self.now + 1, self.calls + 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self.now -= 1
+
+
+def test_the_threads_of_several_queues_share_the_slots_of_a_name(make_shared):
+    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+    smtp, gauge, pause = xq.Concurrency("smtp", 2), Gauge(), threading.Event()
+
+    def work(found: Any) -> None:
+        with gauge:
+            pause.wait(WORK)
+
+    workers = [each.xq.worker(work, workers=3, concurrency=smtp) for each in (Task, Other)]
+    for each in (Task, Other):
+        each.xq.put_many(tasks(10))
+    xq.run(*workers, until_empty=True)
+    assert gauge.calls == 20
+    assert gauge.most <= 2
+    assert is_exact(Task)
+    assert is_exact(Other)
+
+
+def test_all_slots_are_used_at_a_time(make_shared):
+    Task, together = make_shared(), threading.Barrier(3)
+    Task.xq.worker(lambda found: together.wait(PATIENCE), workers=5, concurrency=xq.Concurrency("it's ü", 3))
+    Task.xq.put_many(tasks(6))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 6, "R-T": 6, "T-X": 6}
+
+
+def test_the_slots_of_other_names_are_others(make_shared):
+    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+    together = threading.Barrier(2)
+    workers = [
+        each.xq.worker(lambda found: together.wait(PATIENCE), concurrency=xq.Concurrency(name, 1))
+        for each, name in ((Task, "a"), (Other, "b"))
+    ]
+    for each in (Task, Other):
+        each.xq.put_many(tasks(2))
+    xq.run(*workers, until_empty=True)
+    assert (Task.xq.count(), Other.xq.count()) == (0, 0)
+
+
+def test_coroutines_share_the_slots_of_a_name(make_shared):
+    Task, gauge = make_shared(), Gauge()
+
+    @Task.xq.worker(workers=10, concurrency=xq.Concurrency("smtp", 3))
+    async def work(found: Any) -> None:
+        with gauge:
+            await asyncio.sleep(WORK)
+
+    Task.xq.put_many(tasks(20))
+    Task.xq.run(until_empty=True)
+    assert (gauge.calls, gauge.most) == (20, 3)
+
+
+def note(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_processes_share_the_slots_of_a_name(make_shared, tmp_path):
+    Task, noted, pause = make_shared(), tmp_path / "noted", threading.Event()
+
+    @Task.xq.worker(workers=4, kind="process", concurrency=xq.Concurrency("smtp", 2))
+    def work(found: Any) -> None:
+        note(noted, "+")
+        pause.wait(WORK)
+        note(noted, "-")
+
+    Task.xq.put_many(tasks(20))
+    Task.xq.run(until_empty=True)
+    running = list(itertools.accumulate(1 if each == "+" else -1 for each in noted.read_text()))
+    assert len(running) == 40
+    assert max(running) <= 2
+    assert is_exact(Task)
+
+
+def test_the_slot_of_a_killed_process_is_free_again(make_shared):
+    Task, dies = make_shared(), True
+
+    @Task.xq.worker(concurrency=xq.Concurrency("smtp", 1))
+    def work(found: Any) -> None:
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Task.xq.put_many(tasks(2))
+    child = multiprocessing.get_context("fork").Process(target=Task.xq.run)
+    child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == -signal.SIGKILL
+    dies = False
+    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count() == 0)
+
+
+def test_a_function_that_fails_frees_its_slot(make_shared):
+    Task = make_shared({"buried": True}, roles=("attempts",))
+
+    @Task.xq.worker(workers=2, max_attempts=1, concurrency=xq.Concurrency("smtp", 1))
+    def work(found: Any) -> None:
+        raise ValueError("no")
+
+    Task.xq.put_many(tasks(4))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-B": 4}
+
+
+def test_a_task_that_waits_for_a_slot_goes_back_when_the_worker_ends(make_shared):
+    Task, begun = make_shared(), list[int]()
+
+    @Task.xq.worker(workers=2, concurrency=xq.Concurrency("smtp", 1))
+    def work(found: Any) -> None:
+        begun.append(found.id)
+        eventually(lambda: Task.xq.count("T") == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: state(Task, 3 - found.id) == "R")
+
+    Task.xq.put_many(tasks(2))
+    Task.xq.run()
+    assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-X": 1, "T-R": 1}
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("more", [{"prefetch": 3}, {"workers": 3, "concurrency": xq.Concurrency("smtp", 1)}])
+def test_the_timeout_of_a_function_counts_from_its_own_begin(make_shared, more):
+    Task = make_shared({"buried": True}, roles=("attempts",))
+
+    @Task.xq.worker(timeout=2, max_attempts=1, **more)
+    def work(found: Any) -> None:
+        assert not xq.current().lost.wait(1)
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "n"), [("", 1), ("a" * 256, 1), (7, 1), ("a", 0), ("a", True), ("a", 1.5), ("a", None)]
+)
+def test_a_concurrency_has_a_name_and_a_number(name, n):
+    with pytest.raises(xq.ConfigurationError, match="Concurrency has a"):
+        xq.Concurrency(name, n)
+
+
+def test_a_worker_takes_no_other_concurrency(make):
+    with pytest.raises(xq.ConfigurationError, match=r'concurrency is an xq.Concurrency\("name", n\), not 5'):
+        make().xq.worker(print, concurrency=5)

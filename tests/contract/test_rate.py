@@ -1,0 +1,301 @@
+"""The feature rate: no more tasks are taken in a span of time than it allows, however many processes take."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import SERVERS
+from tests.factories import task, tasks
+from tests.steps import another_process, in_threads, is_exact, isolate, processes, state
+
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
+DAY = 86_400
+LONG = 60.0  # seconds
+
+
+def names(taken):
+    return [each.name for each in taken]
+
+
+def by(role, limit="2/m", **more):
+    return {"rate": {"limit": limit, "by": role, **more}}
+
+
+# the whole queue
+
+
+def test_a_whole_limit_is_taken_at_once_and_then_one_task_at_each_interval(make):
+    Task = make({"rate": "3/m"})
+    Task.xq.put_many(tasks(6))
+    assert [Task.take().id for _ in range(3)] == [1, 2, 3]
+    assert Task.take() is None
+    Task.xq.clock.tick(19.9)
+    assert Task.take() is None
+    Task.xq.clock.tick(0.1)
+    assert Task.take().id == 4
+    assert Task.take() is None
+    Task.xq.clock.tick(40)
+    assert [each.id for each in Task.xq.take_many(9)] == [5, 6]
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize(
+    ("limit", "interval"), [("1/s", 1), ("4/2s", 0.5), ("6/m", 10), ("2/h", 1800), ("1/d", DAY), ("10/90m", 540)]
+)
+def test_a_limit_is_a_number_of_tasks_in_a_span_of_time(make, limit, interval):
+    Task = make({"rate": {"limit": limit, "burst": 1}})
+    Task.xq.put_many(tasks(2))
+    assert Task.take().id == 1
+    Task.xq.clock.tick(interval - 0.01)
+    assert Task.take() is None
+    Task.xq.clock.tick(0.01)
+    assert Task.take().id == 2
+
+
+def test_no_pause_saves_more_than_the_burst(make):
+    Task = make({"rate": {"limit": "10/m", "burst": 2}})
+    Task.xq.put_many(tasks(5))
+    Task.xq.clock.tick(DAY)
+    assert len(Task.xq.take_many(5)) == 2
+    Task.xq.clock.tick(DAY)
+    assert len(Task.xq.take_many(5)) == 2
+
+
+def test_an_interval_is_rounded_up_to_a_microsecond_so_that_no_task_is_too_many(make):
+    Task = make({"rate": {"limit": "7/s", "burst": 1}})
+    Task.xq.put_many(tasks(8))
+    taken = 0
+    for _ in range(70):
+        taken += Task.take() is not None
+        Task.xq.clock.tick(1 / 70)
+    assert taken == 7
+
+
+def test_take_many_takes_as_many_as_the_limit_allows(make):
+    Task = make({"rate": "5/m"})
+    Task.xq.put_many(tasks(9))
+    assert [each.id for each in Task.xq.take_many(3)] == [1, 2, 3]
+    assert [each.id for each in Task.xq.take_many(3)] == [4, 5]
+    assert Task.xq.take_many(3) == []
+
+
+def test_a_take_that_is_rolled_back_returns_its_token(make):
+    Task = make({"rate": "1/m"})
+    Task.xq.put_many(tasks(2))
+    with make.db.atomic() as transaction:
+        assert Task.take().id == 1
+        assert Task.take() is None
+        transaction.rollback()
+    with make.db.atomic():
+        with make.db.atomic() as savepoint:
+            assert Task.take().id == 1
+            savepoint.rollback()
+        assert Task.take().id == 1
+    assert Task.take() is None
+
+
+def test_a_task_that_is_taken_again_needs_a_token_again(make):
+    Task = make({"rate": "2/m"})
+    Task.put(task())
+    for _ in range(2):
+        Task.take().release()
+    assert Task.take() is None
+    assert state(Task, 1) == "R"
+
+
+def test_tasks_are_dug_without_a_token(make):
+    Task = make({"rate": "2/m", "buried": True})
+    Task.xq.put_many(tasks(2))
+    for each in Task.xq.take_many(2):
+        each.bury()
+    assert len(Task.xq.dig(n=None)) == 2
+
+
+# by a role
+
+
+def test_each_utube_has_a_limit_of_its_own(make):
+    Task = make(by("utube"), roles=("utube",))
+    for name, utube in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b"), ("b3", "b")]:
+        Task.put(task(name=name, utube=utube))
+    assert names(Task.xq.take_many(9)) == ["a1", "a2", "b1", "b2"]
+    Task.xq.clock.tick(30)
+    assert names([Task.take(), Task.take()]) == ["a3", "b3"]
+    assert Task.take() is None
+    assert is_exact(Task)
+
+
+def test_tasks_without_a_value_are_not_limited(make):
+    Task = make(by("utube", "1/m"), roles=("utube",))
+    for name, utube in [("a1", "a"), ("a2", "a"), ("n1", None), ("n2", None), ("e1", ""), ("e2", "")]:
+        Task.put(task(name=name, utube=utube))
+    assert names(Task.xq.take_many(9)) == ["a1", "n1", "n2", "e1"]
+
+
+def test_each_tube_has_a_limit_of_its_own(make):
+    Task = make(by("tube", "1/m"), roles=("tube",))
+    for name, tube in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")]:
+        Task.put(task(name=name, tube=tube))
+    assert Task.take(tube="b").name == "b1"
+    assert Task.take(tube="b") is None
+    assert names(Task.xq.take_many(4)) == ["a1"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a "), ("ü", "u")])
+def test_values_have_one_bucket_if_they_are_the_same_text(make, one, other):
+    Task = make(by("utube", "1/m"), roles=("utube",))
+    for utube in [one, other, one, other]:
+        Task.put(task(name=utube, utube=utube))
+    assert names(Task.xq.take_many(4)) == [one, other]
+
+
+@pytest.mark.parametrize("groups", [True, 3])
+def test_a_rate_goes_with_the_feature_utube(make, groups):
+    Task = make({"utube": groups} | by("utube"), roles=("utube", "priority"))
+    for i in range(4):
+        for utube in ("a", "b", None):
+            Task.put(task(name=f"{utube}{i}", utube=utube))
+    taken: Counter[str | None] = Counter()
+    while found := Task.xq.take_many(2):
+        taken.update(each.utube for each in found)
+        for each in found:
+            each.ack()
+    assert taken == {"a": 2, "b": 2, None: 4}
+    Task.xq.clock.tick(30)
+    assert sorted(names(Task.xq.take_many(9))) == ["a2", "b2"]
+    assert is_exact(Task)
+
+
+def test_queues_do_not_share_their_limits(make):
+    Task, Other = make({"rate": "1/m"}), make({"rate": "1/m"}, model=make.model(table_name="other"))
+    for each in (Task, Other):
+        each.xq.put_many(tasks(2))
+        assert len(each.xq.take_many(2)) == 1
+
+
+def test_uninstall_forgets_what_was_taken(make):
+    Task = make({"rate": "1/m"})
+    Task.put(task())
+    Task.take().ack()
+    Task.xq.uninstall()
+    Task.xq.install()
+    Task.put(task())
+    assert Task.take().id
+
+
+# waiting
+
+
+def test_a_waiting_take_gets_the_task_when_there_is_a_token(make_shared):
+    Task = make_shared({"rate": {"limit": "2/s", "burst": 1}})
+    Task.xq.put_many(tasks(3))
+    began = time.monotonic()
+    assert [Task.take(LONG).id for _ in range(3)] == [1, 2, 3]
+    assert time.monotonic() - began >= 1.0
+
+
+def test_a_take_waits_for_no_token_longer_than_its_timeout(make_shared):
+    Task = make_shared({"rate": "1/h"})
+    Task.xq.put_many(tasks(2))
+    assert Task.take(LONG).id == 1
+    assert Task.take(0.2) is None
+
+
+# races
+
+
+def test_processes_together_take_no_more_than_the_limit(make_shared):
+    Task = make_shared({"rate": "25/d"})
+    Task.xq.put_many(tasks(40))
+
+    def child():
+        yield [each.id for _ in range(10) for each in Task.xq.take_many(1)]
+        yield
+
+    with processes(make_shared.db, *[child] * 4) as others:
+        taken = [key for other in others for key in next(other)]
+    assert len(taken) == len(set(taken)) == 25
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("features", [{}, {"utube": 9}])
+def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_shared, features):
+    Task = make_shared(features | by("utube", "5/d"), roles=("utube",))
+    Task.xq.put_many([task(utube="abc"[i % 3]) for i in range(60)])
+
+    def child():
+        yield [each.utube for _ in range(6) for each in Task.xq.take_many(2)]
+        yield
+
+    with processes(make_shared.db, *[child] * 4) as others:
+        taken = Counter(utube for other in others for utube in next(other))
+    assert taken == {"a": 5, "b": 5, "c": 5}
+    assert is_exact(Task)
+
+
+def test_threads_in_transactions_take_no_more_than_the_limit(make_shared):
+    Task = make_shared({"rate": "7/d"})
+    Task.xq.put_many(tasks(20))
+
+    def work():
+        def take():
+            with make_shared.db.atomic():
+                return Task.take()
+
+        return sum(take() is not None for _ in range(5))
+
+    assert sum(in_threads(make_shared.db, *[work] * 4)) == 7
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_an_old_snapshot_takes_no_more_than_the_limit(make_shared):
+    isolate(make_shared.db, "REPEATABLE READ")
+    Task = make_shared({"rate": "1/d"})
+    Task.xq.put_many(tasks(3))
+
+    def child():
+        yield
+        yield Task.take().id
+
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        with make_shared.db.atomic():
+            assert Task.select().count() == 3
+            taken = [next(other)]
+            with suppress(pw.OperationalError):  # PostgreSQL cannot serialize the access
+                taken += [each.id for each in Task.xq.take_many(3)]
+    assert taken == [1]
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    "value", ["", "100", "0/m", "m", "1/x", "-1/m", "1.5/m", "1 / m", "1/0s", 100, True, {}, {"limit": 5}, ["1/m"]]
+)
+def test_a_limit_that_is_none_is_refused(make, value):
+    with pytest.raises(xq.ConfigurationError, match="rate"):
+        make({"rate": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"limit": "1/m", "by": "name"}, "limits by utube or by tube, not by 'name'"),
+        ({"limit": "1/m", "per": "tube"}, "knows limit, by and burst, not 'per'"),
+        ({"limit": "1/m", "burst": 0}, "burst is a number of tasks from 1 on, not 0"),
+        ({"limit": "1/m", "burst": True}, "burst is a number of tasks from 1 on, not True"),
+        ({"limit": "1/m", "burst": 1.5}, "burst is a number of tasks from 1 on, not 1.5"),
+        ({"limit": "1/m", "by": "tube"}, "needs the role 'tube'"),
+    ],
+)
+def test_a_rate_says_what_it_takes(make, value, message):
+    with pytest.raises(xq.ConfigurationError, match=message):
+        make({"rate": value})

@@ -1,0 +1,42 @@
+"""What a release uploads: its README has no link that works in the checkout only."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+URL = "https://code.example.org/xq"
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / ".ci" / "release.py"))
+
+
+def test_links_and_pictures_become_absolute(release):
+    text = "[a](docs/guide.md#b) ![c](docs/images/c.png) [d](https://example.org/) [e](#part) [`f` [g]](h.md)"
+    assert release["absolute"](text, URL, "v1") == (
+        f"[a]({URL}/blob/v1/docs/guide.md#b) ![c]({URL}/raw/v1/docs/images/c.png) "
+        f"[d](https://example.org/) [e](#part) [`f` [g]]({URL}/blob/v1/h.md)"
+    )
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a release is built from a git checkout: this is none")
+def test_the_wheel_shows_a_readme_whose_links_lead_somewhere(release, tmp_path):
+    release["build"](URL, tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert len([*tmp_path.glob("*.tar.gz")]) == 1
+    with ZipFile(wheel) as files:
+        (metadata,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        found = message_from_bytes(files.read(metadata))
+    links = re.findall(r"\]\(([^)\s]+)\)", str(found.get_payload()))
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert f"Source, {URL}" in found.get_all("Project-URL", [])

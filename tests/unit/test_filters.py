@@ -1,0 +1,143 @@
+"""The grammar of filters, and what text from anybody does to it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xq
+from xq.core.filters import LONGEST, MOST_TERMS, MOST_VALUES, Filter, Term, number, parse, quoted, seconds
+from xq.engine.failures import failure_of
+
+READ = {
+    "": [],
+    "  \n ": [],
+    "state:buried": [Term("state", ":", ("buried",))],
+    "state:R,W": [Term("state", ":", ("R", "W"))],
+    "state:R,R": [Term("state", ":", ("R",))],
+    "-tube:mail": [Term("tube", ":", ("mail",), True)],
+    "age>1h age<2d": [Term("age", ">", ("1h",)), Term("age", "<", ("2d",))],
+    "priority>=5": [Term("priority", ">=", ("5",))],
+    "size<=-5": [Term("size", "<=", ("-5",))],
+    "url=a": [Term("url", "=", ("a",))],
+    "refused": [Term("", ":", ("refused",))],
+    "-refused": [Term("", ":", ("refused",), True)],
+    "a,b": [Term("", ":", ("a,b",))],
+    "7": [Term("", ":", ("7",))],
+    "100%_": [Term("", ":", ("100%_",))],
+    'error:"connection refused"': [Term("error", ":", ("connection refused",))],
+    "error:'connection refused'": [Term("error", ":", ("connection refused",))],
+    'error:"a,b",c': [Term("error", ":", ("a,b", "c"))],
+    r'error:"a \"b\" \\"': [Term("error", ":", ('a "b" \\',))],
+    '"state:buried"': [Term("", ":", ("state:buried",))],
+    "key:'[\"a\", 1]'": [Term("key", ":", ('["a", 1]',))],
+    'tube:""': [Term("tube", ":", ("",))],
+    "url:http://a:80/?b=c": [Term("url", ":", ("http://a:80/?b=c",))],
+}
+
+WRONG = {
+    "state:": "lacks a value",
+    "state:R,": "lacks a value",
+    "age>": "lacks a value",
+    "-": "looks for nothing",
+    '""': "looks for nothing",
+    'error:"refused': 'quote " that does not end',
+    'error:"a"b': "goes on behind its quote",
+    '"a",b': "goes on behind its quote",
+    "a\0b": "zero byte",
+    "a\ud800": "half of a character",
+    "a" * (LONGEST + 1): "at most 2,000 characters",
+    "a " * (MOST_TERMS + 1): "at most 30 terms",
+    "state:" + ",".join(map(str, range(MOST_VALUES + 1))): "more than 50 values",
+}
+
+texts = st.one_of(
+    st.text(max_size=200),
+    st.lists(st.sampled_from(["a", "state", ":", ">", ">=", "=", ",", "-", '"', "'", "\\", " ", "%", "_", "1h"])).map(
+        "".join
+    ),
+)
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_filter_is_read_as_terms(text):
+    assert list(parse(text).terms) == READ[text]
+
+
+@pytest.mark.parametrize("text", WRONG, ids=range(len(WRONG)))
+def test_a_filter_that_is_none_is_refused_with_the_term_that_is_wrong(text):
+    with pytest.raises(xq.BadValue, match=WRONG[text]):
+        parse(text)
+
+
+def test_only_text_is_a_filter():
+    with pytest.raises(xq.BadValue, match="a filter is text, not 7"):
+        parse(7)  # type: ignore[arg-type]
+
+
+@settings(max_examples=1_000, derandomize=True, deadline=None)
+@given(text=texts)
+def test_any_text_is_a_filter_that_reads_as_itself_or_is_refused(text):
+    with suppress(xq.BadValue):
+        found = parse(text)
+        assert parse(str(found)) == found
+
+
+@settings(max_examples=500, derandomize=True, deadline=None)
+@given(value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=100))
+def test_any_value_can_be_quoted(value):
+    assert parse(f"tube:{quoted(value)} -{quoted(value)}") == Filter(
+        (Term("tube", ":", (value,)), Term("", ":", (value,), True))
+    )
+
+
+@pytest.mark.parametrize("text", ["a" * LONGEST, '"' + "\\" * (LONGEST - 2), "-" * LONGEST, "a:" * (LONGEST // 2)])
+def test_a_filter_of_the_longest_length_is_read_in_one_pass(text):
+    with suppress(xq.BadValue):
+        assert parse(text).terms
+
+
+def test_numbers_and_spans_of_time_are_read():
+    term = Term("size", ">", ("1",))
+    assert [number(term, each) for each in ("5", "-5", "2.5", "5.0", str(2**63 - 1))] == [5, -5, 2.5, 5, 2**63 - 1]
+    assert [seconds(term, each) for each in ("90s", "5m", "1.5h", "2d")] == [90, 300, 5400, 172_800]
+    for wrong in ("", "a", "1e5", "nan", "inf", "0x1", "\N{ARABIC-INDIC DIGIT FIVE}x", str(2**63), "9" * 40):
+        with pytest.raises(xq.BadValue, match="needs a number"):
+            number(term, wrong)
+    for wrong in ("", "1", "1w", "-1h", "h", "1h1m", "9" * 40 + "d"):
+        with pytest.raises(xq.BadValue, match="needs a span of time"):
+            seconds(term, wrong)
+
+
+# errors of the same kind
+
+SAME = {
+    "TimeoutError: no answer after 30 s\nTraceback": ("TimeoutError", "no answer after <n> s"),
+    "KeyError: 'a'": ("KeyError", "<text>"),
+    'ValueError: can\'t read "a b" of row 7': ("ValueError", "can't read <text> of row <n>"),
+    "app.errors.Refused: user 3f2504e0-4f89-11d3-9a0c-0305e82c3301": ("app.errors.Refused", "user <uuid>"),
+    "OSError: at 0x7f3a, commit 3f2504e04f89, face": ("OSError", "at <hex>, commit <hex>, face"),
+    "RuntimeError": ("RuntimeError", ""),
+    "connection refused: 10.0.0.1:80": ("", "connection refused: <n>"),
+    "": ("", ""),
+    None: ("", ""),
+}
+
+
+@pytest.mark.parametrize("error", SAME)
+def test_what_varies_in_an_error_has_a_placeholder(error):
+    found = failure_of(error)
+    assert (found.error, found.message) == SAME[error]
+
+
+def test_errors_that_differ_in_what_varies_are_one_group():
+    one, other = failure_of("E: row 1 of 'a'"), failure_of("E: row 22 of 'b c'\nmore")
+    assert one.id == other.id != failure_of("F: row 1 of 'a'").id
+
+
+@pytest.mark.parametrize("text", ["'", '"', "`'", "a", "a-", "1.", "0x", "12345678-", "a1", "'\"", "Z."])
+def test_a_hostile_error_is_grouped_in_one_pass(text):
+    assert len(failure_of("E: " + text * (500 // len(text))).id) == 12

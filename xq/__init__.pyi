@@ -1,0 +1,95 @@
+from xq import spark as spark
+from xq.adapters.peewee import queue, upgrade
+from xq.adapters.peewee.task import Task
+from xq.core.errors import (
+    ArchiveBusy,
+    BadType,
+    BadValue,
+    ConfigurationError,
+    Conflict,
+    Duplicate,
+    Error,
+    FeatureOff,
+    Full,
+    InTransaction,
+    LeftOpen,
+    NotFound,
+    NotInstalled,
+    NotOwner,
+    NotRunning,
+    SessionLost,
+    TubeBusy,
+    TubeDropped,
+    TubeExists,
+    Undone,
+    UnknownSession,
+    UnknownTube,
+    WrongState,
+)
+from xq.core.machine import Choice, Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
+from xq.engine.stats import Stats
+from xq.handle import Queue
+from xq.runtime.lease import Lease, current
+from xq.runtime.schedules import Schedule
+from xq.runtime.workers.attempts import Batch
+from xq.runtime.workers.concurrency import Concurrency
+from xq.runtime.workers.outcomes import Bury, Discard, Retry
+from xq.runtime.workers.program import run
+from xq.runtime.workers.worker import Worker
+from xq.sessions.session import Session
+from xq.tubes import Tubes
+
+__version__: str
+
+__all__ = [
+    "BadType",
+    "BadValue",
+    "Batch",
+    "Bury",
+    "Choice",
+    "Column",
+    "Concurrency",
+    "ConfigurationError",
+    "Conflict",
+    "Detour",
+    "Discard",
+    "Duplicate",
+    "Error",
+    "Feature",
+    "FeatureOff",
+    "Full",
+    "Guard",
+    "ArchiveBusy",
+    "InTransaction",
+    "Lease",
+    "LeftOpen",
+    "Machine",
+    "NotFound",
+    "NotInstalled",
+    "NotOwner",
+    "NotRunning",
+    "Queue",
+    "Retry",
+    "Schedule",
+    "Session",
+    "SessionLost",
+    "Settings",
+    "Stats",
+    "Task",
+    "Timer",
+    "Transition",
+    "TubeBusy",
+    "TubeDropped",
+    "TubeExists",
+    "Tubes",
+    "Undone",
+    "UnknownSession",
+    "UnknownTube",
+    "WrongState",
+    "Worker",
+    "__version__",
+    "current",
+    "queue",
+    "run",
+    "upgrade",
+]

@@ -1,0 +1,5 @@
+"""`python -m xq`: the command line."""
+
+from xq.cli import main
+
+main()

@@ -1,0 +1,212 @@
+"""The methods of a queue for operators and migrations: `Queue` in `xq.handle` inherits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+from xq.core.errors import BadType, shown
+from xq.core.filters import Filter
+from xq.core.ports import Store
+from xq.core.values import Tasks, count_of
+from xq.engine.acting import Acting, By
+from xq.engine.inspection import Finding, Inspection, Process
+from xq.engine.operations import CHUNK, Operation, Operations
+from xq.engine.pauses import Pause, Pauses
+from xq.engine.plans import Plan, plan
+from xq.engine.search import Failures, Found, Search, Step
+from xq.engine.steps import Steps
+from xq.engine.take import Takes
+from xq.engine.unit import Database
+from xq.runtime.schedules import Schedules
+
+T = TypeVar("T")
+
+
+class Operators(Generic[T]):
+    """What an operator does with a queue, and a migration. Workers and producers need none of it."""
+
+    _store: Store[T]
+    _database: Database
+    _tasks: Tasks[T]
+    _steps: Steps
+    _takes: Takes[T]
+    _schedules: Schedules[T]
+    _pauses: Pauses
+    _inspection: Inspection
+    _search: Search[T]
+    _acting: Acting
+    _operations: Operations[T]
+
+    # plans
+
+    def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
+        """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
+
+        `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
+        of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
+        """
+        if isinstance(update, str) or not isinstance(update, Iterable):
+            raise BadType(f"plan takes update= as a list of names of fields, not {shown(update)}")
+        fields = list(update)
+        for name in (event, *options, *fields):
+            if not isinstance(name, str):
+                raise BadType(f"plan takes the names of an event, its options and fields, not {shown(name)}")
+        return plan(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
+
+    # acting
+
+    def acting(self, actor: str | None, reason: str | None = None) -> AbstractContextManager[None]:
+        """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
+
+        The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
+        back. Each transition that a method of this queue makes in it has the `actor` and the `reason` in `History`.
+        Without the feature history, a line of the log `xq.<queue>` at INFO names them, the event and the key. Returns a
+        context manager. Raises BadType and BadValue.
+        """
+        return self._acting.acting(By.of(actor, reason))
+
+    def act(
+        self,
+        event: str,
+        filter: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        chunk: int = CHUNK,
+        dry_run: bool = False,
+        **options: Any,
+    ) -> Operation[T]:
+        """Store an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
+
+        `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
+        call itself moves nothing: `run` does, or a loop over the operation, which steps through it. Each step moves up
+        to `chunk` tasks in one transaction, which also stores how far the operation has come. After a crash any process
+        goes on: `Page.xq.operation(id).run()`. It moves the tasks whose state the event leaves, each of them once.
+
+        `actor` and `reason` stand in the history, as with `acting`. `options` are those of the event, as delay. With
+        `dry_run` nothing is stored, and `preview` shows what would move. Raises BadType, BadValue and FeatureOff.
+        """
+        return self._operations.act(event, filter, By.of(actor, reason), chunk, dry_run, options)
+
+    def operations(self, n: int | None = None) -> list[Operation[T]]:
+        """Return the operations of the queue, the newest first, at most `n` of them (None: all).
+
+        Pauses, and deleted schedules, that were given an actor or a reason are among them: they are done.
+        """
+        return self._operations.operations(None if n is None else count_of(n))
+
+    def operation(self, id: int) -> Operation[T]:
+        """Return an operation by its number: to go on with it (`run`), or to `cancel` it. Raises NotFound."""
+        return self._operations.operation(id)
+
+    def pauses(self) -> list[Pause]:
+        """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
+
+        `since` is in seconds since 1970. It is None, as the others are, of a pause without an actor and a reason.
+        """
+        return [self._pause(tube) for tube in self._pauses.listed()]
+
+    def _pause(self, tube: str | None) -> Pause:
+        noted = (each for each in self.operations() if each.event in ("pause", "resume"))
+        last = next((each for each in noted if each.options.get("tube") == tube), None)
+        if last is None or last.event == "resume":
+            return Pause(tube, None, None, None)
+        return Pause(tube, last.created, last.actor, last.reason)
+
+    # looking
+
+    def find(self, filter: str | Filter = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
+        """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
+
+        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000), the next ones of each state first.
+        `after` is the cursor `next` of another page, or with `back=True` its `previous`; `back=True` alone returns the
+        last page. A call examines at most 10,000 rows, and reports how many in `looked`: go on with the cursor while
+        `ended` is False. Raises BadValue, BadType and FeatureOff.
+        """
+        return self._search.find(filter, count_of(n), after, bool(back))
+
+    def failures(self, filter: str | Filter = "", n: int = 20) -> Failures:
+        """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
+
+        A group has the same class of error and the same message, but for numbers, identifiers and quoted texts. Its
+        `filter` selects the tasks again. Examines at most 10,000 rows: see `looked` and `ended`. Needs the role error.
+        Raises BadValue, BadType and FeatureOff.
+        """
+        return self._search.failures(filter, count_of(n))
+
+    def timeline(self, key: object) -> list[Step]:
+        """Return the transitions of a task, in order, with the time that it spent in each state up to now.
+
+        Raises FeatureOff without the feature history.
+        """
+        return self._search.timeline(key)
+
+    def why(self, key: object) -> list[str]:
+        """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...
+
+        Raises NotFound.
+        """
+        return self._inspection.why(key)
+
+    def doctor(self) -> list[Finding]:
+        """Return what is wrong or slow, as (what, do): `check`, sessions, pauses, bloat, a short ttr.
+
+        It reads the whole table.
+        """
+        return list(self._inspection.findings())
+
+    def processes(self) -> list[Process]:
+        """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
+
+        Each has `session`, `host`, `pid`, `program`, `since`, the number of `tasks` of this queue that it has taken,
+        since when it has the `oldest` of them, and whether the process is `gone`. Of a session that several processes
+        have joined, the process is the last one that registered or resumed it.
+        """
+        return self._inspection.processes()
+
+    def sweep(self) -> int:
+        """Run the duties of the maintenance thread: fire the due schedules, and move tasks until none is due.
+
+        Returns the number of transitions.
+        """
+        return self._schedules.fire_due() + self._takes.timers.sweep()
+
+    # installing
+
+    def install(self) -> None:
+        """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
+
+        Raises ConfigurationError if tasks are in states that this definition lacks, or if it lacks the feature history
+        and the queue there has a history with rows: `reconfigure` moves such tasks, and drops such a history.
+        """
+        self._database.unit(self._database.bind().installation.install)
+        self._database.close()
+
+    def ddl(self) -> str:
+        """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
+        return self._database.bind().installation.ddl()
+
+    def check(self, *, advise: bool = False) -> list[str]:
+        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
+
+        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
+        """
+        installation = self._database.bind().installation
+        return [*installation.check(), *(installation.advice() if advise else [])]
+
+    def recount(self) -> None:
+        """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
+        self._database.unit(self._database.open().installation.recount)
+
+    def reset(self) -> None:
+        """Set the counters of transitions to zero, and keep those of the states."""
+        self._database.begin_writing()
+        within = self._store.in_transaction()
+        self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
+
+    def uninstall(self) -> None:
+        """Remove everything that `install` created, and leave the plain table."""
+        self._database.unit(self._database.bind().installation.uninstall)
+        self._database.close()

@@ -1,0 +1,15 @@
+"""A console of queues in the browser, as an ASGI application: `xq.serve.app([Page])`. Needs the extra `serve`."""
+
+from __future__ import annotations
+
+try:
+    from xq.serve.console import Console, app
+    from xq.serve.rights import ROLES, VERBS
+except ModuleNotFoundError as error:
+    if error.name not in ("starlette", "jinja2", "markupsafe", "anyio"):
+        raise
+    raise ModuleNotFoundError(
+        f"the console needs {error.name}: pip install 'xq-tables[serve]'", name=error.name
+    ) from error
+
+__all__ = ["ROLES", "VERBS", "Console", "app"]
