@@ -37,7 +37,7 @@ PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LAN
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo test gate test-all test-rest test-sqlite test-long lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -58,10 +58,17 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 test: $(TEST) ## the tests to run before each commit, 4 to 6 minutes
 	$(PYTEST) $(call TIERS,test) $(ARGS)
 
+gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 6 minutes
+	@git status --short | sed 's/^/not committed, so not in the gate: /'
+	@passed=`git rev-parse --absolute-git-dir`/gate && clone=`mktemp -d "$${TMPDIR:-/tmp}/xq-gate-XXXXXX"` && \
+	git clone -q . "$$clone" && cd "$$clone" && \
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
+	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed"
+
 test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, 35 minutes: every database in full, Spark, the wheel, the oldest Django
 
 test-rest: $(TEST) ## what test-all runs and test does not
-	$(PYTEST) $(call TIERS,rest) $(ARGS)
+	$(PYTEST) -o faulthandler_timeout=600 $(call TIERS,rest) $(ARGS)
 	@$(MAKE) --no-print-directory wheel-test django-4.2 ARGS=
 
 test-sqlite: export XQ_TEST_DB = sqlite

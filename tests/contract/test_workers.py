@@ -115,6 +115,23 @@ def test_a_program_ends_after_so_many_tasks(make_shared, kind):
         Task.xq.run(max_tasks=0)
 
 
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_shared, kind):
+    Task = make_shared({"keep": True}, roles=("tube",))
+
+    def work(found: Any) -> None:
+        if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
+            eventually(lambda: state(Task, ids[0]) == "D" and Task.xq.waiting())
+
+    async def coroutine(found: Any) -> None:
+        await asyncio.to_thread(work, found)
+
+    ids = [each.id for each in Task.xq.put_many([task(tube="a"), task(tube="b", name="0"), task(tube="b", name="1")])]
+    Task.xq.worker(coroutine if kind == "asyncio" else work, kind=kind)
+    Task.xq.run(max_tasks=3, tubes=["a", "b"])
+    assert Task.xq.stats().counts["D"] == 3
+
+
 # what becomes of a task that failed
 
 

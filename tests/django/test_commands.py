@@ -383,11 +383,12 @@ class Project:
         self.write(JOBS)
 
     def write(self, jobs: str) -> None:
-        """Change the module, in the future: nobody takes it for as old as it was."""
+        """Replace the module, whole, by one from the future: Python compares its time with that of the compiled one."""
         self._time += 10
-        path = self.folder / "project_jobs.py"
-        path.write_text(jobs)
-        os.utime(path, (self._time, self._time))
+        new = self.folder / "new"
+        new.write_text(jobs)
+        os.utime(new, (self._time, self._time))
+        new.replace(self.folder / "project_jobs.py")
 
     def said(self, words: str) -> bool:
         """Whether the worker has said this."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextvars import copy_context
+from types import SimpleNamespace
 from typing import Any
 
 import peewee as pw
@@ -13,6 +14,7 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, eventually, row, state, transitions
+from xq.runtime import lease
 from xq.runtime.lease import Leases
 
 
@@ -174,4 +176,20 @@ def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_shared
     Task.xq.put_many(tasks(3))
     Task.xq.run(until_empty=True)
     assert lost == [False]
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
+
+
+def test_the_timeout_of_a_prefetched_task_counts_from_its_turn(make_shared, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
+    Task = make_shared({"keep": True, "buried": True}, roles=("attempts",))
+
+    @Task.xq.worker(prefetch=3, timeout=45, max_attempts=2)
+    def work(found: Any) -> None:
+        nonlocal now
+        now += 30
+        assert not xq.current().lost.is_set()
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}

@@ -15,14 +15,13 @@ from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import NO_SLOT
 from xq.runtime.workers.concurrency import ASK
-from xq.runtime.workers.threads import LISTEN, Pool, Program, Source
+from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Source
 from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 CALLERS = 2  # threads that call the database for the coroutines, beside one for each source that waits for tasks
-PAUSE = 0.05  # seconds between two looks for a task where the database has one connection for all threads
 
 
 class Coroutines(Pool[T]):
@@ -77,22 +76,26 @@ class Coroutines(Pool[T]):
 
     async def _take_for(self, source: Source[T]) -> None:
         """Take tasks and run a coroutine for each, so many at a time."""
-        options, free = self._options, asyncio.Semaphore(self._workers)
+        options, free, budget = self._options, asyncio.Semaphore(self._workers), self._program.budget
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while not self._stop.is_set():
                 await free.acquire()
-                n = self._program.budget.reserve(options.batch or 1)
+                n = budget.reserve(options.batch or 1)
                 if not n:
-                    break
+                    if budget.is_spent:
+                        break
+                    free.release()
+                    await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
+                    continue
                 try:
                     tasks = await self._call(lambda n=n: self._take(source, n))  # type: ignore[misc]
                 except Exception as error:
                     free.release()
-                    self._program.budget.give_back(n)
+                    budget.settle(n, 0)
                     await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
                     continue
-                self._program.budget.give_back(n - len(tasks))
+                lacking = budget.settle(n, len(tasks))
                 if tasks:
                     attempt = group.create_task(self._attempt(tasks))
                     running.add(attempt)
@@ -101,7 +104,7 @@ class Coroutines(Pool[T]):
                     continue
                 free.release()
                 if not self._program.until_empty:
-                    await asyncio.sleep(0 if self._store.has_threads else PAUSE)
+                    await asyncio.sleep(2 * PAUSE if lacking else 0 if self._store.has_threads else PAUSE)
                 elif running:  # one that fails may be ready again
                     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 else:

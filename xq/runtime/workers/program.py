@@ -96,7 +96,6 @@ def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = Non
     """Run jobs. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
         raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
-    budget = Budget(max_tasks)
     for job in jobs:
         job.worker.queue.adapter.finish.log.info(
             "working on %s with %s=%d", job.worker.queue.name, KINDS[job.options.kind], job.size
@@ -104,9 +103,10 @@ def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = Non
     if any(job.options.kind == "process" for job in jobs):
         # The parent has no threads, since it forks again when a process crashes.
         parts = [part for job in jobs for part in _parts(job)]
-        Processes([partial(_run_here, [part], until_empty, budget) for part in parts]).run()
+        budget = Budget(max_tasks, len(parts))
+        Processes([partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]).run()
     else:
-        _run_here(jobs, until_empty, budget)
+        _run_here(jobs, until_empty, Budget(max_tasks))
 
 
 KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
@@ -137,6 +137,7 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, shared: Sh
         errors.append(error)
         program.stop.set()
 
+    budget.begin()
     program = Program(failed, until_empty, budget)
     _log_sessions(jobs)
     pools = [job.pool(program, shared) for job in jobs]

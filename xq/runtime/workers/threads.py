@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
+PAUSE = 0.05  # seconds until a worker looks again for what it may take
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 
 
@@ -45,25 +47,57 @@ class Source(Generic[T]):
 
 
 class Budget:
-    """How many tasks a program may still take, in all of its threads and processes; without a number, any."""
+    """How many tasks a program may still take, in all of its threads and processes; without a number, any.
 
-    def __init__(self, tasks: int | None = None) -> None:
-        self._left = None if tasks is None else multiprocessing.get_context("fork").Value("q", tasks)
+    A take reserves the tasks that it may find, and gives back those that it did not find. So there may be nothing to
+    reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
+    dropped when another begins in its place.
+    """
+
+    def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
+        shared = multiprocessing.get_context("fork")
+        # The tasks that were not taken yet, and how many of them each process has reserved.
+        self._numbers = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
+        self._mine = 1
+
+    def share(self, process: int) -> Budget:
+        """Return the budget as the process of this number, from 0 on, uses it."""
+        mine = copy(self)
+        mine._mine = 1 + process
+        return mine
+
+    def begin(self) -> None:
+        """Drop the reservations of the process before this one."""
+        if self._numbers is not None:
+            self._numbers[self._mine] = 0
 
     def reserve(self, n: int) -> int:
-        """Return how many of `n` tasks may be taken."""
-        if self._left is None:
+        """Return how many of `n` tasks may be taken now."""
+        if self._numbers is None:
             return n
-        with self._left.get_lock():
-            granted: int = min(n, self._left.value)
-            self._left.value -= granted
+        with self._numbers.get_lock():
+            left, *reserved = self._numbers
+            granted: int = min(n, left - sum(reserved))
+            self._numbers[self._mine] += granted
         return granted
 
-    def give_back(self, n: int) -> None:
-        """Return what was reserved and not taken."""
-        if self._left is not None and n:
-            with self._left.get_lock():
-                self._left.value += n
+    def settle(self, reserved: int, taken: int) -> bool:
+        """Note how many of the reserved tasks were taken. The others may be reserved again.
+
+        Return whether they are all that is free: a caller that took none then lets another thread reserve them.
+        """
+        if self._numbers is None:
+            return False
+        with self._numbers.get_lock():
+            self._numbers[0] -= taken
+            self._numbers[self._mine] -= reserved
+            left, *others = self._numbers
+        return left - sum(others) == reserved - taken
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all tasks were taken."""
+        return self._numbers is not None and self._numbers[0] == 0
 
 
 @dataclass(frozen=True)
@@ -246,24 +280,25 @@ class Threads(Pool[T]):
             tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
         if finished and tasks is None:
             attempts.ack(finished)
-        if not n:
-            return False
+        if not n:  # other threads may have reserved what they will not find
+            return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
                 self._store.connect()
                 tasks = source.take(n, 0 if self._program.until_empty else LISTEN)
             except Exception as error:
-                budget.give_back(n)
+                budget.settle(n, 0)
                 attempts.wait_for_the_database(error)
                 return True
-        budget.give_back(n - len(tasks))
         if self._stop.is_set():  # it waited for a task when the signal came
+            budget.settle(n, 0)
             attempts.give_back_tasks(tasks)
             return False
         together = [tasks] if self._options.batch and tasks else [[task] for task in tasks]
         leases = [lease for each in together if (lease := attempts.begin(each)) is not None]
         hand.waiting.extend(kept := attempts.keep(leases))
-        budget.give_back(len(leases) - len(kept))
+        if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
+            self._stop.wait(2 * PAUSE)
         return bool(tasks) or not self._program.until_empty
 
     def _work_on(self, lease: Lease, hand: _Hand[T], mine: threading.Thread) -> None:
