@@ -234,7 +234,7 @@ class Heartbeat:
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
             # With those whose turn is near: one statement for all.
-            due = [lease for lease in timed if lease.touch_at <= now + pause / 2]
+            due = [lease for lease in timed if lease.ttr is not None and lease.touch_at <= now + pause / 2]
             again = now
             if due:
                 try:
