@@ -63,7 +63,7 @@ gate: ## what must pass before commits are handed in: .ci/run on a fresh clone o
 	@passed=`git rev-parse --absolute-git-dir`/gate && clone=`mktemp -d "$${TMPDIR:-/tmp}/xq-gate-XXXXXX"` && \
 	git clone -q . "$$clone" && cd "$$clone" && \
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
-	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed"
+	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
 test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, 35 minutes: every database in full, Spark, the wheel, the oldest Django
 

@@ -57,7 +57,7 @@ class Budget:
     def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
         shared = multiprocessing.get_context("fork")
         # The tasks that were not taken yet, and how many of them each process has reserved.
-        self._numbers = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
+        self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
         self._mine = 1
 
     def share(self, process: int) -> Budget:
@@ -76,8 +76,7 @@ class Budget:
         if self._numbers is None:
             return n
         with self._numbers.get_lock():
-            left, *reserved = self._numbers
-            granted: int = min(n, left - sum(reserved))
+            granted = min(n, self._free())
             self._numbers[self._mine] += granted
         return granted
 
@@ -91,13 +90,16 @@ class Budget:
         with self._numbers.get_lock():
             self._numbers[0] -= taken
             self._numbers[self._mine] -= reserved
-            left, *others = self._numbers
-        return left - sum(others) == reserved - taken
+            return self._free() == reserved - taken
+
+    def _free(self) -> int:
+        left, *reserved = self._numbers[:]
+        return left - sum(reserved)
 
     @property
     def is_spent(self) -> bool:
         """Whether all tasks were taken."""
-        return self._numbers is not None and self._numbers[0] == 0
+        return self._numbers is not None and not self._numbers[0]
 
 
 @dataclass(frozen=True)
