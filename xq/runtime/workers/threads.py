@@ -94,7 +94,8 @@ class Budget:
 
     def _free(self) -> int:
         left, *reserved = self._numbers[:]
-        return left - sum(reserved)
+        free: int = left - sum(reserved)
+        return free
 
     @property
     def is_spent(self) -> bool:
