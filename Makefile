@@ -34,6 +34,8 @@ endif
 LANES ?= 2
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
 PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
+# A test that hangs ends after 120 s (pyproject.toml); some of Spark outside of `make test` take longer than that.
+SLOW   = -o faulthandler_timeout=600
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
@@ -56,7 +58,7 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
 test: $(TEST) ## the tests to run before each commit, 4 to 6 minutes
-	$(PYTEST) $(call TIERS,test) $(ARGS)
+	$(PYTEST) $(if $(DB),$(SLOW)) $(call TIERS,test) $(ARGS)
 
 gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 6 minutes
 	@git status --short | sed 's/^/not committed, so not in the gate: /'
@@ -68,7 +70,7 @@ gate: ## what must pass before commits are handed in: .ci/run on a fresh clone o
 test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, 35 minutes: every database in full, Spark, the wheel, the oldest Django
 
 test-rest: $(TEST) ## what test-all runs and test does not
-	$(PYTEST) -o faulthandler_timeout=600 $(call TIERS,rest) $(ARGS)
+	$(PYTEST) $(SLOW) $(call TIERS,rest) $(ARGS)
 	@$(MAKE) --no-print-directory wheel-test django-4.2 ARGS=
 
 test-sqlite: export XQ_TEST_DB = sqlite
@@ -150,7 +152,7 @@ release: $(TEST) ## the sdist and the wheel to upload, into dist/: make release 
 spark-connect: $(TEST) ## the tests of Spark Connect
 	@[ -d $(VENV)/spark-connect/grpc ] || $(BIN)/python -m pip install -q --target $(VENV)/spark-connect \
 		'pandas<3' 'grpcio>=1.76' 'grpcio-status>=1.76' 'googleapis-common-protos>=1.71' 'zstandard>=0.25'
-	PYTHONPATH=$(VENV)/spark-connect $(PYTEST) tests/spark/connect $(ARGS)
+	PYTHONPATH=$(VENV)/spark-connect $(PYTEST) $(SLOW) tests/spark/connect $(ARGS)
 
 django-4.2: $(TEST) ## what of the tests of Django can be run on its oldest release, on SQLite
 	@[ -d $(VENV)/django-4.2/django ] || $(BIN)/python -m pip install -q --no-deps --target $(VENV)/django-4.2 'django==4.2.*'
