@@ -34,12 +34,12 @@ endif
 LANES ?= 2
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
 PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
-# A test that hangs ends after 120 s (pyproject.toml); some of Spark outside of `make test` take longer than that.
+# A test that hangs ends after 120 s (pyproject.toml); some of those of `make test-long` take longer than that.
 SLOW   = -o faulthandler_timeout=600
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test gate test-all test-rest test-sqlite test-long lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo test gate test-all test-rest test-sqlite test-long flakes lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -57,29 +57,36 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 	$(MAKE) --no-print-directory $(REPORT) && \
 	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
-test: $(TEST) ## the tests to run before each commit, 4 to 6 minutes
-	$(PYTEST) $(if $(DB),$(SLOW)) $(call TIERS,test) $(ARGS)
+test: $(TEST) ## the tests to run before each commit, 2 to 4 minutes
+	$(PYTEST) $(call TIERS,test) $(ARGS)
 
-gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 6 minutes
+gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 9 minutes
 	@git status --short | sed 's/^/not committed, so not in the gate: /'
 	@passed=`git rev-parse --absolute-git-dir`/gate && clone=`mktemp -d "$${TMPDIR:-/tmp}/xq-gate-XXXXXX"` && \
 	git clone -q . "$$clone" && cd "$$clone" && \
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
 	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest) ## all but the long ones, 35 minutes: every database in full, Spark, the wheel, the oldest Django
+test-all: $(if $(DB)$(ARGS),test,test test-rest) ## make test and make test-rest: all that must pass before a change lands, 7 minutes
 
 test-rest: $(TEST) ## what test-all runs and test does not
-	$(PYTEST) $(SLOW) $(call TIERS,rest) $(ARGS)
-	@$(MAKE) --no-print-directory wheel-test django-4.2 ARGS=
+	$(PYTEST) $(call TIERS,rest) $(ARGS)
+	@$(MAKE) --no-print-directory wheel-test ARGS=
 
 test-sqlite: export XQ_TEST_DB = sqlite
 test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make test-sqlite PYTHON=python3.13
 	$(PYTEST) --tier test --tier rest tests/unit tests/contract $(ARGS)
 
-test-long: $(TEST) ## storms, random calls by the thousand, interrupts, killed drivers of Spark, the benchmarks' own tests: hours
-	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) -o faulthandler_timeout=7200 tests/long tests/random tests/spark/killed tests/spark/on_cluster tests/spark/benchmarks $(ARGS)
-	@$(MAKE) --no-print-directory spark-connect ARGS=
+test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browsers, restarts, the oldest Django, newer Pythons
+	$(PYTEST) $(SLOW) --tier long $(ARGS)
+	@$(MAKE) --no-print-directory spark-connect django-4.2 ARGS=
+	@for version in 3.12 3.13; do \
+		if command -v python$$version >/dev/null; then $(MAKE) --no-print-directory test-sqlite PYTHON=python$$version ARGS=; \
+		else echo "python$$version is not here, so nothing was tested on it"; fi || exit 1; \
+	done
+
+flakes: $(TEST) ## is a test red by chance? Those of tests/guarantees 50 times, and test-all 5 times, beside a busy loop on each core
+	@$(BIN)/python tests/flakes.py $(ARGS)
 
 lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release
 	$(BIN)/ruff check .

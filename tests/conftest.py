@@ -6,18 +6,24 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 # hypothesis: else its plugin imports it when all is over, and a thread that fails to connect just then is in the way:
 # Python 3.11 takes no two calls of ast.parse at once, and pymysql makes one for each error.
-import hypothesis  # noqa: F401
+import hypothesis.internal.conjecture.providers as providers
 import peewee as pw
 import pytest
 
 pytest.register_assert_rewrite("tests.random_calls")
 
+# Else what it draws depends on the modules that are loaded, and so on the tests before: no run would be like another.
+providers._get_local_constants = lambda: providers._local_constants
+
 import xq  # noqa: E402
+from tests import timing  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
 from tests.short_spark import variables  # noqa: E402
 from xq.runtime.threads import threads  # noqa: E402
@@ -41,10 +47,15 @@ def _end_maintenance(name: str | None = None) -> None:
             of.thread.join(ENDS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_thread_outlives_its_module() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _no_thread_outlives_its_test() -> Iterator[None]:
     yield
     _end_maintenance()
+
+
+@pytest.fixture(autouse=True)
+def _only_timing_tests_take_time(request: pytest.FixtureRequest) -> None:
+    timing.allow(request.node.stash[TIMING] or _tier(request.node) == "long")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -109,23 +120,23 @@ SHARED = [name for name in DATABASES if name != "memory"]  # those that another 
 TIERS = ("test", "rest", "long")
 ALL, SQLITE = set(DATABASES), {"sqlite"}
 
-# folder -> the databases on which `make test` runs its tests, and those on which `make test-all` does; the longest
-# folder counts. On the others they are left to `make test-long`.
-FOLDERS: Mapping[str, tuple[set[str] | None, set[str] | None]] = {
-    "": (None, ALL),
+# folder or file -> the databases on which `make test` runs its tests, and those on which `make test-rest` does; the
+# longest counts. What is not here, is of another database, or is a timing test, is left to `make test-long`.
+PLACES: Mapping[str, tuple[set[str], set[str]]] = {
     "unit": (ALL, ALL),
+    "guarantees": (ALL, ALL),
     "contract": (SQLITE, ALL),
     "contract/core": (set(SHARED), ALL),
-    "django": (SQLITE, ALL),
-    "spark/core": (SQLITE, ALL),
-    "spark/killed": (None, SQLITE),
-    "spark/killed/long": (None, None),
-    "spark/benchmarks": (None, None),
-    "spark/connect": (None, None),
-    "spark/on_cluster": (None, {"postgres"}),
-    "spark/on_cluster/long": (None, None),
-    "long": (None, None),
+    "contract/test_bad_values.py": (SQLITE, SQLITE | {"memory"}),  # most is refused before a database is asked
+    "contract/test_tubes_bad_values.py": (SQLITE, SQLITE | {"memory"}),
+    "django": (SQLITE, SQLITE),
+    "inside": (set(), SQLITE),
+    "random": (set(), ALL),
+    "project/test_docs.py": (set(), SQLITE),
+    "spark/core": (SQLITE, SQLITE),
 }
+TIMED = ("guarantees", "spark/core")  # whose timing tests run there
+TIMING = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -133,18 +144,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tier",
         choices=TIERS,
         action="append",
-        help="run the tests of this tier: those of `make test`, the rest of those of `make test-all`, or those of "
-        "`make test-long`; without it, all that the arguments name",
+        help="run the tests of this tier: of `make test`, `make test-rest` or `make test-long`; without it, all that "
+        "the arguments name",
     )
 
 
 def _tier(item: pytest.Item) -> str:
-    """Return the tier that a test belongs to: its folder and its database decide."""
-    folder, databases = item.path.parent.relative_to(item.config.rootpath / "tests").as_posix(), _databases(item)
-    while folder not in FOLDERS:
-        folder = folder.rpartition("/")[0]
-    found = (tier for tier, on in zip(TIERS, FOLDERS[folder]) if on is not None and databases <= on)
-    return next(found, "long")
+    """Return the tier that a test belongs to: its folder, its databases and what it uses decide."""
+    place, databases = item.path.relative_to(item.config.rootpath / "tests").as_posix(), _databases(item)
+    while place and place not in PLACES:
+        place = place.rpartition("/")[0]
+    if not place or (item.stash[TIMING] and place not in TIMED):
+        return "long"
+    return next((tier for tier, on in zip(TIERS, PLACES[place]) if on and databases <= on), "long")
 
 
 def _databases(item: pytest.Item) -> set[str]:
@@ -170,9 +182,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     wanted: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
+        item.stash[TIMING] = timing.is_timing(item)
         wanted[is_wanted(item)].append(item)
     config.hook.pytest_deselected(items=wanted[False])
     items[:] = wanted[True]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """The session that a test enters and does not leave is current for no other test."""
+    test = pyfuncitem.obj
+    pyfuncitem.obj = partial(copy_context().run, test)
+    yield
+    pyfuncitem.obj = test
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -237,9 +259,9 @@ class Maker:
 
     INSTALLS = True
 
-    def __init__(self, db: pw.Database, clock: Clock | None) -> None:
+    def __init__(self, db: pw.Database, clock: Clock | None = None) -> None:
         self.db = db
-        self.clock = clock
+        self.clock: Clock | None = clock or Clock()
 
     def model(self, key: pw.Field | None = None, **attributes: Any) -> type[pw.Model]:
         """A model with a field for every role, two fields of its own, and whatever `attributes` adds or replaces."""
@@ -286,10 +308,32 @@ class Maker:
 @pytest.fixture
 def make(db: pw.Database) -> Maker:
     """Makes queues whose clock is in the test's hand: `Task.xq.clock.tick(5)`."""
-    return Maker(db, Clock())
+    return Maker(db)
 
 
 @pytest.fixture
 def make_shared(shared_db: pw.Database) -> Maker:
-    """Makes queues by the database's own clock, which other threads and processes can open."""
-    return Maker(shared_db, None)
+    """Makes queues by a clock in the test's hand which other threads and processes can open."""
+    return Maker(shared_db)
+
+
+@timing.is_for_timing
+def live(db: pw.Database) -> Maker:
+    """Makes queues by the database's own clock, for timing tests."""
+    timing.timed("the database's own clock")
+    made = Maker(db)
+    made.clock = None
+    return made
+
+
+@pytest.fixture
+@timing.is_for_timing
+def takes_its_time() -> None:
+    """For a test that is long and therefore left to `make test-long`."""
+
+
+@pytest.fixture
+@timing.is_for_timing
+def make_live(shared_db: pw.Database) -> Maker:
+    """Makes queues by the database's own clock which other threads and processes can open, for timing tests."""
+    return live(shared_db)

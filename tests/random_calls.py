@@ -800,6 +800,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.install()
         self.model.seen.clear()
         self.model.sessions.clear()
+        self.listed.clear()
         self.history_begins()
         for row in self.model.rows.values():
             row["holder"] = row["holder"] if "owner" in self.roles else None

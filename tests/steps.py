@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -17,6 +18,7 @@ import peewee as pw
 from pymysql.constants import CLIENT
 
 from tests.factories import task
+from tests.timing import in_sequence, timed
 
 Script = Callable[[], Generator[Any, Any, None]]
 
@@ -35,6 +37,7 @@ class Bytes(pw.BlobField):
 
 def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
     """What a condition returns when it holds at last, looked at again and again for so many seconds."""
+    timed("to poll")
     deadline = time.monotonic() + within
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come about"
@@ -212,6 +215,7 @@ def transitions(Task: Any) -> Counter[str]:
     return Counter(Task.xq.stats().transition)
 
 
+@in_sequence
 def is_exact(Task: Any) -> bool:
     """Whether the numbers are what the table holds; looked at again where a thread has moved something meanwhile."""
 
@@ -219,7 +223,9 @@ def is_exact(Task: Any) -> bool:
         return Counter(found.status for found in Task.select())
 
     before, counts, after = held(), Task.xq.stats().counts, held()
+    deadline = time.monotonic() + STUCK
     while before != after:
+        assert time.monotonic() < deadline, "something moves all the time"
         before, counts, after = after, Task.xq.stats().counts, held()
     return Task.xq.check() == [] and all(n == before[letter] for letter, n in counts.items())
 
@@ -228,6 +234,7 @@ class Other:
     """A script in another process: `next(other)` is what it yields next, `other.send(value)` tells it something."""
 
     def __init__(self, db: pw.Database, script: Script) -> None:
+        timed("another process")
         db.close()  # a connection must not be carried across a fork
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
@@ -317,8 +324,16 @@ def another_process(db: pw.Database, script: Script) -> Iterator[Other]:
         yield other
 
 
+@in_sequence
+def elsewhere(db: pw.Database, work: Callable[[], Any]) -> Any:
+    """What this returns, or raises, done in a thread with a connection of its own while this one waits."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(db.connection_context()(work)).result()
+
+
 def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     """What these return, all started at the same moment, each in a thread with a connection of its own."""
+    timed("threads side by side")
     results: list[Any] = [None] * len(works)
     barrier = threading.Barrier(len(works))
 
@@ -365,6 +380,7 @@ class Work:
     """Something that goes on in a thread with a connection of its own."""
 
     def __init__(self, db: pw.Database, work: Callable[[], Any]) -> None:
+        timed("another thread")
         self._db, self._work = db, work
         self._result: Any = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -30,7 +30,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, live
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
@@ -47,7 +47,7 @@ TUBES = ("a", "b")
 UTUBES = (None, "u", "v", "w", "x", "y")
 JOBS = 200  # values of the role unique: few enough to meet
 TOLD = 20  # violations that are reported in full
-AWAY = 10.0  # seconds from the return of a server within which every process has noticed that it was away
+AWAY = 60.0  # seconds from the return of a server within which every process has noticed that it was away
 PAUSE = 0.02  # seconds that a process gives a server before it tries again
 
 REFUSALS = (xq.NotFound, xq.WrongState, xq.NotOwner, xq.Duplicate, xq.Full)
@@ -160,7 +160,7 @@ def ground(name: str, folder: Path, isolation: str = "") -> Iterator[tuple[pw.Da
 
 def model(db: pw.Database, plan: Plan) -> Any:
     """The queue, which every process makes for itself."""
-    return Maker(db, None)(plan.features, roles=plan.roles, tube_stats=plan.tubes or None)
+    return live(db)(plan.features, roles=plan.roles, tube_stats=plan.tubes or None)
 
 
 # one process

@@ -358,16 +358,16 @@ def script(Task, id_):
     return run
 
 
-def begun(make_shared):
+def begun(make_live):
     """A queue of buried tasks, their keys, and an operation that digs them."""
-    Task = make_shared(FULL)
+    Task = make_live(FULL)
     keys = buried(Task, MANY)
     return Task, keys, Task.xq.act("dig", "state:B", actor="ann", chunk=CHUNK)
 
 
-def test_a_killed_process_loses_nothing_and_the_next_one_goes_on(make_shared):
-    Task, keys, made = begun(make_shared)
-    with another_process(make_shared.db, script(Task, made.id)) as other:
+def test_a_killed_process_loses_nothing_and_the_next_one_goes_on(make_live):
+    Task, keys, made = begun(make_live)
+    with another_process(make_live.db, script(Task, made.id)) as other:
         assert next(other) == CHUNK
         other.post(None)
         eventually(lambda: made.refresh().done > CHUNK)
@@ -380,9 +380,9 @@ def test_a_killed_process_loses_nothing_and_the_next_one_goes_on(make_shared):
     assert is_exact(Task)
 
 
-def test_two_processes_that_run_one_operation_move_each_task_once(make_shared):
-    Task, keys, made = begun(make_shared)
-    with another_process(make_shared.db, script(Task, made.id)) as other:
+def test_two_processes_that_run_one_operation_move_each_task_once(make_live):
+    Task, keys, made = begun(make_live)
+    with another_process(make_live.db, script(Task, made.id)) as other:
         next(other)
         other.post(None)
         made.run()
@@ -392,9 +392,9 @@ def test_two_processes_that_run_one_operation_move_each_task_once(make_shared):
     assert is_exact(Task)
 
 
-def test_another_process_ends_a_running_operation_by_cancelling_it(make_shared):
-    Task, _, made = begun(make_shared)
-    with another_process(make_shared.db, script(Task, made.id)) as other:
+def test_another_process_ends_a_running_operation_by_cancelling_it(make_live):
+    Task, _, made = begun(make_live)
+    with another_process(make_live.db, script(Task, made.id)) as other:
         next(other)
         assert made.cancel()
         assert next(other) == CHUNK

@@ -19,7 +19,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, Maker, live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 
@@ -33,7 +33,7 @@ THREADS = 8  # that a program has at most, besides the threads that were there: 
 @pytest.fixture
 def make_db(db: pw.Database) -> Maker:
     """Makes queues by the database's own clock."""
-    return Maker(db, None)
+    return live(db)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -77,7 +77,7 @@ def test_every_method_that_calls_the_database_is_there_with_the_same_arguments_a
 
 def unbound() -> Any:
     """A queue that is bound to no database yet."""
-    return xq.upgrade(Maker(None, None).model(), {"status": "status"})  # type: ignore[arg-type]
+    return xq.upgrade(live(None).model(), {"status": "status"})  # type: ignore[arg-type]
 
 
 def test_a_task_is_put_taken_and_acked(make_db):
@@ -212,7 +212,7 @@ def test_calls_of_one_turn_return_their_own_tasks_and_raise_their_own_errors(mak
 def test_calls_of_one_turn_share_a_transaction_and_equal_ones_a_statement(tmp_path):
     # Of the drivers, only sqlite3 lists its statements; with a database in memory the loop has no other connection.
     with DATABASES["sqlite"](tmp_path) as db:
-        Task, seen = Maker(db, None)({"keep": True}), list[str]()
+        Task, seen = live(db)({"keep": True}), list[str]()
 
         async def main() -> None:
             await Task.xq.aio.put({})
@@ -230,7 +230,7 @@ def test_calls_of_one_turn_share_a_transaction_and_equal_ones_a_statement(tmp_pa
 
 def test_other_coroutines_run_between_the_transactions_of_many_calls(tmp_path):
     with DATABASES["sqlite"](tmp_path) as db:
-        Task, seen = Maker(db, None)(), list[str]()
+        Task, seen = live(db)(), list[str]()
 
         async def tick(calls: asyncio.Future[Any]) -> None:
             while not calls.done():
@@ -264,16 +264,16 @@ def test_a_thousand_calls_of_one_turn_all_return(make_db):
     assert Task.stats().transition == {"X-R": 1000, "R-T": 1000, "T-X": 1000}
 
 
-def test_the_event_loop_goes_on_while_another_connection_writes(make_shared):
-    Task, ticks = make_shared(), list[float]()
+def test_the_event_loop_goes_on_while_another_connection_writes(make_live):
+    Task, ticks = make_live(), list[float]()
     began, go_on = threading.Event(), threading.Event()
 
     def write() -> None:
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             Task.put({})
             began.set()
             go_on.wait(STUCK)
-        make_shared.db.close()
+        make_live.db.close()
 
     async def tick() -> None:
         for _ in range(20):
@@ -294,35 +294,35 @@ def test_the_event_loop_goes_on_while_another_connection_writes(make_shared):
     assert Task.xq.count() == 4
 
 
-def test_a_take_of_many_tasks_does_not_run_on_the_loop(make_shared):
-    Task = make_shared()
+def test_a_take_of_many_tasks_does_not_run_on_the_loop(make_live):
+    Task = make_live()
     Task.xq.put_many(tasks(70))
-    make_shared.db.close()
+    make_live.db.close()
 
     async def main() -> None:
         assert len(await Task.xq.aio.take_many(65)) == 65
-        assert make_shared.db.is_closed()
+        assert make_live.db.is_closed()
         assert len(await Task.xq.aio.take_many(64)) == 5
 
     run(main())
 
 
 @pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
-def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_shared):
-    Task = make_shared({"keep": True, "buried": True})
+def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_live):
+    Task = make_live({"keep": True, "buried": True})
     Task.xq.put_many(tasks(200))
     first, second = Task.xq.take_many(2)
     wrote, crosses = threading.Event(), threading.Event()
 
     def write() -> None:
-        with make_shared.db.connection_context(), make_shared.db.atomic():
+        with make_live.db.connection_context(), make_live.db.atomic():
             Task.update(size=1).where(Task.id >= second.id).execute()  # of so many rows that the turn is the victim
             wrote.set()
             crosses.wait(STUCK)
             Task.update(size=1).where(Task.id == first.id).execute()
 
     def first_is_locked() -> bool:
-        with make_shared.db.connection_context():
+        with make_live.db.connection_context():
             return not list(Task.select().where(Task.id == first.id).for_update("FOR UPDATE SKIP LOCKED"))
 
     async def main() -> None:
@@ -340,16 +340,16 @@ def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_shared):
     assert [Task.xq.peek(each).status for each in (first, second)] == ["D", "B"]
 
 
-def test_with_aio_thread_the_loop_has_no_connection(make_shared):
-    Task = make_shared(aio="thread")
-    make_shared.db.close()
+def test_with_aio_thread_the_loop_has_no_connection(make_live):
+    Task = make_live(aio="thread")
+    make_live.db.close()
 
     async def main() -> None:
         await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
         assert await Task.xq.aio.take()
 
     run(main())
-    assert make_shared.db.is_closed()
+    assert make_live.db.is_closed()
 
 
 # waiting
@@ -373,8 +373,8 @@ def test_a_take_waits_without_blocking_the_event_loop(make_db):
     assert Task.xq.waiting() == []
 
 
-def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_shared):
-    Task, before = make_shared({"keep": True}), threading.active_count()
+def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_live):
+    Task, before = make_live({"keep": True}), threading.active_count()
 
     async def main() -> None:
         takes = [asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE)) for _ in range(1000)]
@@ -386,22 +386,6 @@ def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_shared):
 
     run(main())
     assert Task.xq.waiting() == []
-
-
-def test_a_take_wakes_by_a_put_of_another_thread(make_shared):
-    Task = make_shared()
-
-    def put() -> None:
-        Task.put({})
-        make_shared.db.close()
-
-    async def main() -> None:
-        take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
-        await waiters(Task, 1)
-        await asyncio.to_thread(put)
-        assert await take
-
-    run(main())
 
 
 def test_the_end_of_a_task_is_awaited(make_db):
@@ -479,8 +463,8 @@ def test_each_utube_has_one_taken_task_in_order(make_db):
 # cancelled
 
 
-def test_cancelled_takes_lose_no_task_and_double_none(make_shared):
-    Task, chance = make_shared({"keep": True}), random.Random(7)
+def test_cancelled_takes_lose_no_task_and_double_none(make_live):
+    Task, chance = make_live({"keep": True}), random.Random(7)
 
     async def main() -> None:
         acked = Counter[int]()
@@ -538,8 +522,8 @@ def test_a_task_of_a_cancelled_take_is_released_to_its_place(make_db):
     run(main())
 
 
-def test_a_task_that_a_cancelled_take_has_got_is_ready_again(make_shared):
-    Task = make_shared(aio="thread")
+def test_a_task_that_a_cancelled_take_has_got_is_ready_again(make_live):
+    Task = make_live(aio="thread")
 
     async def main() -> None:
         await Task.xq.aio.put({})
@@ -558,8 +542,8 @@ def test_a_task_that_a_cancelled_take_has_got_is_ready_again(make_shared):
     run(main())
 
 
-def test_a_take_with_a_timeout_of_asyncio_gives_its_place_to_the_next(make_shared):
-    Task = make_shared()
+def test_a_take_with_a_timeout_of_asyncio_gives_its_place_to_the_next(make_live):
+    Task = make_live()
 
     async def main() -> None:
         with suppress(TimeoutError):
@@ -714,8 +698,8 @@ def test_event_loops_may_follow_one_another(make_db):
     assert sorted(names) == ["0", "1", "2"]
 
 
-def test_a_forked_child_has_threads_of_its_own(make_shared):
-    Task = make_shared()
+def test_a_forked_child_has_threads_of_its_own(make_live):
+    Task = make_live()
 
     async def main() -> int:
         await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
@@ -733,8 +717,8 @@ def test_a_forked_child_has_threads_of_its_own(make_shared):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python warns of such a coroutine
-def test_a_block_whose_event_loop_is_closed_is_rolled_back(make_shared):
-    Task, begun = make_shared(), asyncio.Event()
+def test_a_block_whose_event_loop_is_closed_is_rolled_back(make_live):
+    Task, begun = make_live(), asyncio.Event()
 
     async def abandoned() -> None:
         async with Task.xq.aio.atomic():
@@ -754,6 +738,6 @@ def test_a_block_whose_event_loop_is_closed_is_rolled_back(make_shared):
             await Task.xq.aio.put(task())
 
     asyncio.run(committed())
-    with make_shared.db.connection_context():
+    with make_live.db.connection_context():
         assert Task.select().count() == 1
         assert is_exact(Task)

@@ -52,8 +52,8 @@ def test_a_worker_opens_the_connection_of_its_thread(make_shared):
         assert Task.xq.count("D") == 2
 
 
-def test_a_process_that_ends_gives_its_tasks_back(make_shared):
-    db, Task = make_shared.db, make_shared({"history": True})
+def test_a_process_that_ends_gives_its_tasks_back(make_live):
+    db, Task = make_live.db, make_live({"history": True})
     db.autoconnect = False
     with db.connection_context():
         put = Task.put(task())

@@ -436,14 +436,14 @@ def test_doctor_names_a_schedule_that_is_late(make, run):
     assert late not in [each["what"] for each in run(Task, "doctor", "app:Page", "--json").json]
 
 
-def test_a_killed_worker_is_told_from_one_that_lives(make_shared, run):
-    Task = make_shared({"keep": True, "buried": True, "history": True})
+def test_a_killed_worker_is_told_from_one_that_lives(make_live, run):
+    Task = make_live({"keep": True, "buried": True, "history": True})
     Task.xq.put_many(tasks(2))
 
     def script():
         yield Task.take().id
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         assert next(other) == 1
         assert why(run, Task, 2) == ["nothing holds it: it is one of 1 ready tasks, and a worker takes it in its turn"]
         assert [each["gone"] for each in run(Task, "sessions", "app:Page", "--json").json] == [False]

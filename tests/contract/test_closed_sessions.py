@@ -10,8 +10,8 @@ import xq
 from tests.steps import PATIENCE, another_process, waiter
 
 
-def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(make_shared):
-    Task = make_shared({"keep": True})
+def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(make_live):
+    Task = make_live({"keep": True})
     session = Task.xq.session()
 
     def take() -> None:
@@ -26,8 +26,8 @@ def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(mak
     assert Task.take().ack().status == "D"
 
 
-def test_a_take_that_waits_in_a_session_raises_when_another_process_closes_it(make_shared):
-    Task = make_shared({"keep": True})
+def test_a_take_that_waits_in_a_session_raises_when_another_process_closes_it(make_live):
+    Task = make_live({"keep": True})
     session = Task.xq.session()
 
     def close() -> Any:
@@ -40,7 +40,7 @@ def test_a_take_that_waits_in_a_session_raises_when_another_process_closes_it(ma
         with session:
             Task.take(timeout=PATIENCE)
 
-    with another_process(make_shared.db, close) as other:
+    with another_process(make_live.db, close) as other:
         assert next(other) == "joined"
         waiting = waiter(Task, take)
         assert next(other) == "closed"

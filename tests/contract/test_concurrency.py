@@ -37,8 +37,8 @@ class Gauge:
             self.now -= 1
 
 
-def test_the_threads_of_several_queues_share_the_slots_of_a_name(make_shared):
-    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+def test_the_threads_of_several_queues_share_the_slots_of_a_name(make_live):
+    Task, Other = make_live(), make_live(attributes={"table_name": "other"})
     smtp, gauge, pause = xq.Concurrency("smtp", 2), Gauge(), threading.Event()
 
     def work(found: Any) -> None:
@@ -55,16 +55,16 @@ def test_the_threads_of_several_queues_share_the_slots_of_a_name(make_shared):
     assert is_exact(Other)
 
 
-def test_all_slots_are_used_at_a_time(make_shared):
-    Task, together = make_shared(), threading.Barrier(3)
+def test_all_slots_are_used_at_a_time(make_live):
+    Task, together = make_live(), threading.Barrier(3)
     Task.xq.worker(lambda found: together.wait(PATIENCE), workers=5, concurrency=xq.Concurrency("it's ü", 3))
     Task.xq.put_many(tasks(6))
     Task.xq.run(until_empty=True)
     assert transitions(Task) == {"X-R": 6, "R-T": 6, "T-X": 6}
 
 
-def test_the_slots_of_other_names_are_others(make_shared):
-    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+def test_the_slots_of_other_names_are_others(make_live):
+    Task, Other = make_live(), make_live(attributes={"table_name": "other"})
     together = threading.Barrier(2)
     workers = [
         each.xq.worker(lambda found: together.wait(PATIENCE), concurrency=xq.Concurrency(name, 1))
@@ -76,8 +76,8 @@ def test_the_slots_of_other_names_are_others(make_shared):
     assert (Task.xq.count(), Other.xq.count()) == (0, 0)
 
 
-def test_coroutines_share_the_slots_of_a_name(make_shared):
-    Task, gauge = make_shared(), Gauge()
+def test_coroutines_share_the_slots_of_a_name(make_live):
+    Task, gauge = make_live(), Gauge()
 
     @Task.xq.worker(workers=10, concurrency=xq.Concurrency("smtp", 3))
     async def work(found: Any) -> None:
@@ -94,8 +94,8 @@ def note(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_processes_share_the_slots_of_a_name(make_shared, tmp_path):
-    Task, noted, pause = make_shared(), tmp_path / "noted", threading.Event()
+def test_processes_share_the_slots_of_a_name(make_live, tmp_path):
+    Task, noted, pause = make_live(), tmp_path / "noted", threading.Event()
 
     @Task.xq.worker(workers=4, kind="process", concurrency=xq.Concurrency("smtp", 2))
     def work(found: Any) -> None:
@@ -111,8 +111,8 @@ def test_processes_share_the_slots_of_a_name(make_shared, tmp_path):
     assert is_exact(Task)
 
 
-def test_the_slot_of_a_killed_process_is_free_again(make_shared):
-    Task, dies = make_shared(), True
+def test_the_slot_of_a_killed_process_is_free_again(make_live):
+    Task, dies = make_live(), True
 
     @Task.xq.worker(concurrency=xq.Concurrency("smtp", 1))
     def work(found: Any) -> None:
@@ -140,8 +140,8 @@ def test_a_function_that_fails_frees_its_slot(make_shared):
     assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-B": 4}
 
 
-def test_a_task_that_waits_for_a_slot_goes_back_when_the_worker_ends(make_shared):
-    Task, begun = make_shared(), list[int]()
+def test_a_task_that_waits_for_a_slot_goes_back_when_the_worker_ends(make_live):
+    Task, begun = make_live(), list[int]()
 
     @Task.xq.worker(workers=2, concurrency=xq.Concurrency("smtp", 1))
     def work(found: Any) -> None:
@@ -157,8 +157,8 @@ def test_a_task_that_waits_for_a_slot_goes_back_when_the_worker_ends(make_shared
 
 
 @pytest.mark.parametrize("more", [{"prefetch": 3}, {"workers": 3, "concurrency": xq.Concurrency("smtp", 1)}])
-def test_the_timeout_of_a_function_counts_from_its_own_begin(make_shared, more):
-    Task = make_shared({"buried": True}, roles=("attempts",))
+def test_the_timeout_of_a_function_counts_from_its_own_begin(make_live, more):
+    Task = make_live({"buried": True}, roles=("attempts",))
 
     @Task.xq.worker(timeout=2, max_attempts=1, **more)
     def work(found: Any) -> None:

@@ -46,11 +46,11 @@ def served(browser: Browser) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def pages(make_shared: Any) -> Any:
+def pages(make_live: Any) -> Any:
     """A queue of some buried and some ready tasks."""
-    model = make_shared.model(error=pw.TextField(null=True))
+    model = make_live.model(error=pw.TextField(null=True))
     features = {"delayed": True, "buried": True, "keep": True, "history": True}
-    queue = make_shared(features, roles=("runat", "owner", "tube", "attempts", "error"), model=model).xq
+    queue = make_live(features, roles=("runat", "owner", "tube", "attempts", "error"), model=model).xq
     queue.put_many([{"name": EVIL if i == 3 else f"task {i}"} for i in range(5)])
     queue.bury_many(queue.take_many(3), error="TimeoutError: no answer")
     return queue

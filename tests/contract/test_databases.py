@@ -18,7 +18,7 @@ import pytest
 from playhouse import db_url, pool, postgres_ext
 
 import xq
-from tests.conftest import ON_POSTGRES, Maker, database_on
+from tests.conftest import ON_POSTGRES, Maker, database_on, live
 from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
 from tests.support import databases as support
@@ -69,7 +69,7 @@ EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in KINDS for way in
 
 def works(database: Any) -> bool:
     """Whether a queue does what queues do, between threads and in a transaction."""
-    Task = Maker(database, None)(FEATURES, roles=("runat",))
+    Task = live(database)(FEATURES, roles=("runat",))
 
     def take() -> Any:
         with database.connection_context():
@@ -98,7 +98,7 @@ def test_a_queue_works_by_each_class_of_peewee(kind, way):
 
 def goes_on_in_a_child(database: Any) -> bool:
     """Whether a child leaves the connections to its parent, those that wait in the pool as well."""
-    Task = Maker(database, None)(FEATURES, roles=("runat",))
+    Task = live(database)(FEATURES, roles=("runat",))
     inherited = [database.connection()]
 
     def hold() -> object:
@@ -216,7 +216,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 def test_another_driver_is_refused_by_name_whatever_is_called_first(kind, words, call):
     with closing(sqlite3.connect(":memory:")) as connection:
         of_another = {"_connect": lambda self: connection, "_set_server_version": lambda *_: None}
-        Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app"), None).model()
+        Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app")).model()
         xq.upgrade(Task, {"status": "status"}, {})
         with pytest.raises(ConfigurationError, match=words):
             CALLS[call](Task)
@@ -272,10 +272,10 @@ def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_i
     with database_on(Postgres) as (server, name):
         with closing(server.peewee(name)) as database:
             database.execute_sql('CREATE SCHEMA "first of all"')
-            Maker(database, None).model().create_table()
+            live(database).model().create_table()
         options = '-c search_path="first\\ of\\ all",public'
         with closing(server.peewee(name, options=options)) as database:
-            maker = Maker(database, None)
+            maker = live(database)
             plain = xq.upgrade(maker.model(), {"status": "status", "runat": "runat"}, FEATURES)
             with pytest.raises(ConfigurationError, match=r"task is in the schema public.*schema = 'public'"):
                 plain.install()
@@ -328,13 +328,13 @@ def test_one_table_is_a_queue_from_one_schema_only(kind, first):
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_two_schemas_at_once_only_one_makes_a_queue_of_a_table(kind):
     with two_ways(kind) as ways:
-        maker = Maker(ways[0][0], None)
+        maker = live(ways[0][0])
         maker.model().create_table()
         together = Barrier(2)
 
         def install(database: pw.Database, schema: str | None) -> str:
             """The words of who refused, if anybody did."""
-            model: Any = Maker(database, None).model(meta={"schema": schema})
+            model: Any = live(database).model(meta={"schema": schema})
             queue = xq.upgrade(model, {role: role for role in ("status", "runat")}, FEATURES)
             with database.connection_context():
                 together.wait(PATIENCE)

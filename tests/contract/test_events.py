@@ -185,8 +185,8 @@ def test_without_the_feature_no_event_is_counted(make):
     assert Task.stats().events == Task.stats(pretty=True).events == {}
 
 
-def test_events_of_many_threads_are_all_counted(make_shared):
-    Task = make_shared(FEATURES)
+def test_events_of_many_threads_are_all_counted(make_live):
+    Task = make_live(FEATURES)
     Task.xq.put_many(tasks(20))
 
     def work() -> None:

@@ -23,8 +23,8 @@ HUGE = 10**5000  # so long that Python refuses to write it down
 # sessions
 
 
-def test_a_child_forked_within_a_session_is_in_no_session_of_its_parents(make_shared):
-    Task = make_shared({"keep": True})
+def test_a_child_forked_within_a_session_is_in_no_session_of_its_parents(make_live):
+    Task = make_live({"keep": True})
     Task.xq.put_many(tasks(2))
     with ExitStack() as stack:
         session = stack.enter_context(Task.xq.session())
@@ -38,7 +38,7 @@ def test_a_child_forked_within_a_session_is_in_no_session_of_its_parents(make_sh
             stack.close()
             yield holders[other.id], holders[taken.id], Task.xq.stats().counts["T"]
 
-        with another_process(make_shared.db, child) as other:
+        with another_process(make_live.db, child) as other:
             theirs, mine, held = next(other)
         assert theirs != session.uuid
         assert (mine, held) == (session.uuid, 2)
@@ -46,8 +46,8 @@ def test_a_child_forked_within_a_session_is_in_no_session_of_its_parents(make_sh
         assert Task.ack(taken).status == "D"
 
 
-def test_a_session_that_threads_enter_together_is_closed_when_the_last_leaves(make_shared):
-    Task = make_shared()
+def test_a_session_that_threads_enter_together_is_closed_when_the_last_leaves(make_live):
+    Task = make_live()
     several = [Task.xq.session() for _ in range(20)]
     threads = 6
     together = threading.Barrier(threads)
@@ -64,7 +64,7 @@ def test_a_session_that_threads_enter_together_is_closed_when_the_last_leaves(ma
             found.append(not session.closed)
         return found
 
-    assert not any(any(found) for found in in_threads(make_shared.db, *[work] * threads))
+    assert not any(any(found) for found in in_threads(make_live.db, *[work] * threads))
     assert not {session.uuid for session in several} & {uuid for uuid, _ in Task.xq.sessions()}
 
 
@@ -84,8 +84,8 @@ def test_a_session_whose_close_was_rolled_back_may_be_closed_again(make):
     assert session.uuid not in dict(Task.xq.sessions())
 
 
-def test_a_session_left_in_another_thread_than_it_was_entered_in_is_closed(make_shared):
-    Task = make_shared()
+def test_a_session_left_in_another_thread_than_it_was_entered_in_is_closed(make_live):
+    Task = make_live()
     put = Task.put(task())
     session = Task.xq.session()
 
@@ -95,7 +95,7 @@ def test_a_session_left_in_another_thread_than_it_was_entered_in_is_closed(make_
 
     running = work()
     assert next(running).id == put.id
-    in_threads(make_shared.db, running.close)
+    in_threads(make_live.db, running.close)
     assert session.closed
     assert state(Task, put) == "R"
     assert Task.xq.taken() == []

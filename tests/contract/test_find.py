@@ -177,7 +177,7 @@ def test_a_search_finds_what_plain_python_finds_in_pages_and_back(make, shape):
     mapped = set(Task.xq.roles)
     terms = {text for text in TERMS if text not in OF_ROLES or text.partition(":")[0].partition(">")[0] in mapped}
 
-    @settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         chosen=st.lists(st.tuples(st.sampled_from(sorted(terms)), st.booleans()), max_size=3),
         n=st.sampled_from([1, 7, 1_000]),

@@ -13,10 +13,10 @@ from tests.steps import PATIENCE, until_one_waits_for_a_lock
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # others install within no transaction
 @pytest.mark.parametrize("begun", ["before", "after"])
-def test_a_queue_is_installed_as_the_last_other_one_is_taken_away(make_shared, begun):
-    db = make_shared.db
-    Other = make_shared(model=make_shared.model(table_name="other"))
-    Task: Any = make_shared.model()
+def test_a_queue_is_installed_as_the_last_other_one_is_taken_away(make_live, begun):
+    db = make_live.db
+    Other = make_live(model=make_live.model(table_name="other"))
+    Task: Any = make_live.model()
     db.create_tables([Task])
     xq.upgrade(Task, {"status": "status"})
     errors: list[BaseException] = []
@@ -33,7 +33,7 @@ def test_a_queue_is_installed_as_the_last_other_one_is_taken_away(make_shared, b
         if begun == "after":
             Other.xq.uninstall()
         else:
-            make_shared(model=make_shared.model(table_name="third")).xq.uninstall()  # nobody else installs from here on
+            make_live(model=make_live.model(table_name="third")).xq.uninstall()  # nobody else installs from here on
         installing.start()
         until_one_waits_for_a_lock(db)
         Other.xq.uninstall()

@@ -165,12 +165,12 @@ def test_a_table_named_like_the_tables_of_another_queue_is_left_alone(make):
 
 
 @pytest.mark.parametrize("name", ["Task", "task "])
-def test_queues_whose_tables_differ_by_case_or_a_space_do_not_mix(make_shared, name):
-    db = make_shared.db
+def test_queues_whose_tables_differ_by_case_or_a_space_do_not_mix(make_live, name):
+    db = make_live.db
     if isinstance(db, pw.SqliteDatabase) or (name == "task " and isinstance(db, pw.MySQLDatabase)):
         return  # to SQLite they are one table, and MariaDB has no name that ends with a space
     features, fields = {"keep": True, "history": True, "delayed": True}, ("runat",)
-    One, Two = (make_shared(features, roles=fields, model=make_shared.model(table_name=t)) for t in ("task", name))
+    One, Two = (make_live(features, roles=fields, model=make_live.model(table_name=t)) for t in ("task", name))
     One.put(task())
     Two.xq.put_many(tasks(3))
     with One.xq.session():

@@ -164,33 +164,33 @@ def test_what_others_write_is_not_told(Task, heard):
     assert heard == []
 
 
-def test_another_process_tells_its_own_changes_only(make_shared):
-    Task = make_shared(FEATURES)
+def test_another_process_tells_its_own_changes_only(make_live):
+    Task = make_live(FEATURES)
     heard = Task.xq.on_change(Heard())
 
     def other() -> Any:
         Task.put(task())
         yield list(heard)
 
-    with another_process(make_shared.db, other) as process:
+    with another_process(make_live.db, other) as process:
         assert next(process) == ["1 X-R put"]
     assert heard == []
     Task.take()
     assert heard == ["1 R-T take"]
 
 
-def test_threads_tell_what_they_do(make_shared):
-    Task = make_shared(FEATURES)
+def test_threads_tell_what_they_do(make_live):
+    Task = make_live(FEATURES)
     heard = Task.xq.on_change(Heard())
 
     def work(n: int) -> None:
         for _ in range(10):
-            with writing(make_shared.db) as transaction:
+            with writing(make_live.db) as transaction:
                 Task.put(task())
                 if n == 0:
                     transaction.rollback()
 
-    in_threads(make_shared.db, *(lambda n=n: work(n) for n in range(3)))
+    in_threads(make_live.db, *(lambda n=n: work(n) for n in range(3)))
     assert sorted(heard) == sorted(f"{found.id} X-R put" for found in Task.select())
     assert len(heard) == 20
 

@@ -9,10 +9,9 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import task, tasks
-from tests.steps import another_process, eventually, in_threads, is_exact, processes, row, state
-from tests.support.life import watch
+from tests.steps import another_process, eventually, in_threads, is_exact, processes, state
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -205,17 +204,17 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
     assert Task.xq.paused() == []
 
 
-def test_other_threads_see_a_pause_when_its_transaction_is_committed(make_shared):
-    Task = make_shared()
+def test_other_threads_see_a_pause_when_its_transaction_is_committed(make_live):
+    Task = make_live()
     Task.xq.put_many(tasks(2))
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        with make_shared.db.atomic():
+    if isinstance(make_live.db, pw.SqliteDatabase):
+        with make_live.db.atomic():
             Task.xq.pause()
     else:
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             Task.xq.pause()
-            assert in_threads(make_shared.db, lambda: Task.take().id) == [1]
-    assert in_threads(make_shared.db, Task.take) == [None]
+            assert in_threads(make_live.db, lambda: Task.take().id) == [1]
+    assert in_threads(make_live.db, Task.take) == [None]
 
 
 def test_a_pause_survives_reconfigure_and_not_uninstall(make):
@@ -231,7 +230,7 @@ def test_a_pause_survives_reconfigure_and_not_uninstall(make):
 
 
 def test_a_take_of_a_queue_that_is_not_paused_reads_no_pause(sqlite_db):
-    Task = Maker(sqlite_db, None)()
+    Task = live(sqlite_db)()
     Task.xq.put_many(tasks(3))
     Task.take()
     seen: list[str] = []
@@ -245,8 +244,8 @@ def test_a_take_of_a_queue_that_is_not_paused_reads_no_pause(sqlite_db):
 # waiting, and other processes
 
 
-def test_a_waiting_take_goes_on_waiting_until_the_queue_is_resumed(make_shared):
-    Task = make_shared(roles=WITH_TUBES)
+def test_a_waiting_take_goes_on_waiting_until_the_queue_is_resumed(make_live):
+    Task = make_live(roles=WITH_TUBES)
     Task.xq.pause()
     found = in_a_thread(lambda: Task.take(LONG))
     eventually(lambda: len(Task.xq.waiting()) == 1)
@@ -259,8 +258,8 @@ def test_a_waiting_take_goes_on_waiting_until_the_queue_is_resumed(make_shared):
     assert found[0].id == 1
 
 
-def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_shared):
-    Task = make_shared(roles=WITH_TUBES)
+def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_live):
+    Task = make_live(roles=WITH_TUBES)
     Task.xq.pause("x")
     found = in_a_thread(lambda: Task.take(LONG))
     eventually(lambda: len(Task.xq.waiting()) == 1)
@@ -269,8 +268,8 @@ def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_shared):
     eventually(lambda: found != [], WITHIN)
 
 
-def test_other_processes_see_a_pause_and_its_end(make_shared):
-    Task = make_shared()
+def test_other_processes_see_a_pause_and_its_end(make_live):
+    Task = make_live()
     n = 3
     Task.xq.put_many(tasks(n))
 
@@ -283,7 +282,7 @@ def test_other_processes_see_a_pause_and_its_end(make_shared):
     def found():
         return [other.send("look") for other in others]
 
-    with processes(make_shared.db, *[taker] * n) as others:
+    with processes(make_live.db, *[taker] * n) as others:
         for other in others:
             next(other)
         assert None not in found()
@@ -297,25 +296,8 @@ def test_other_processes_see_a_pause_and_its_end(make_shared):
             assert None not in [other.hear() for other in others]
 
 
-def test_a_process_that_begins_to_take_knows_what_is_paused(make_shared):
-    Task = make_shared()
-    watch(Task)
-    Task.put(task())
-
-    def taker():
-        yield Task.xq.count()  # what its parent knew was read before, and it has no maintenance thread yet
-        found = Task.take()
-        yield found and found.id
-
-    with another_process(make_shared.db, taker) as other:
-        assert next(other) == 1
-        Task.xq.pause()
-        assert next(other) is None
-    assert row(Task, 1).status == "R"
-
-
-def test_a_process_that_only_pauses_pauses_the_others(make_shared):
-    Task = make_shared()
+def test_a_process_that_only_pauses_pauses_the_others(make_live):
+    Task = make_live()
     Task.put(task())
 
     def operator():
@@ -324,7 +306,7 @@ def test_a_process_that_only_pauses_pauses_the_others(make_shared):
         Task.xq.resume()
         yield
 
-    with another_process(make_shared.db, operator) as other:
+    with another_process(make_live.db, operator) as other:
         next(other)
         assert Task.take() is None
         next(other)

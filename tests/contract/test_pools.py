@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playhouse import pool
 
-from tests.conftest import SERVERS, Maker, database_on
+from tests.conftest import SERVERS, database_on, live
 from tests.steps import eventually
 
 # Peewee's class, how the server lists the connections to this database but the one that asks, and the number of that.
@@ -34,7 +34,7 @@ def test_to_close_all_connections_of_a_pool_closes_none_of_the_maintenance_threa
     with database_on(SERVERS[kind]) as (server, name):
         db = pooled(name, host=server.host, port=server.port, user=server.USER, **options)
         looks = server.peewee(name)
-        Task = Maker(db, None)({"keep": True, "delayed": True}, roles=("runat",))
+        Task = live(db)({"keep": True, "delayed": True}, roles=("runat",))
 
         def connections() -> set[int]:
             return {found for (found,) in looks.execute_sql(listing).fetchall()}

@@ -193,8 +193,8 @@ def test_uninstall_forgets_what_was_taken(make):
 # waiting
 
 
-def test_a_waiting_take_gets_the_task_when_there_is_a_token(make_shared):
-    Task = make_shared({"rate": {"limit": "2/s", "burst": 1}})
+def test_a_waiting_take_gets_the_task_when_there_is_a_token(make_live):
+    Task = make_live({"rate": {"limit": "2/s", "burst": 1}})
     Task.xq.put_many(tasks(3))
     began = time.monotonic()
     assert [Task.take(LONG).id for _ in range(3)] == [1, 2, 3]
@@ -211,62 +211,62 @@ def test_a_take_waits_for_no_token_longer_than_its_timeout(make_shared):
 # races
 
 
-def test_processes_together_take_no_more_than_the_limit(make_shared):
-    Task = make_shared({"rate": "25/d"})
+def test_processes_together_take_no_more_than_the_limit(make_live):
+    Task = make_live({"rate": "25/d"})
     Task.xq.put_many(tasks(40))
 
     def child():
         yield [each.id for _ in range(10) for each in Task.xq.take_many(1)]
         yield
 
-    with processes(make_shared.db, *[child] * 4) as others:
+    with processes(make_live.db, *[child] * 4) as others:
         taken = [key for other in others for key in next(other)]
     assert len(taken) == len(set(taken)) == 25
     assert is_exact(Task)
 
 
 @pytest.mark.parametrize("features", [{}, {"utube": 9}])
-def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_shared, features):
-    Task = make_shared(features | by("utube", "5/d"), roles=("utube",))
+def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_live, features):
+    Task = make_live(features | by("utube", "5/d"), roles=("utube",))
     Task.xq.put_many([task(utube="abc"[i % 3]) for i in range(60)])
 
     def child():
         yield [each.utube for _ in range(6) for each in Task.xq.take_many(2)]
         yield
 
-    with processes(make_shared.db, *[child] * 4) as others:
+    with processes(make_live.db, *[child] * 4) as others:
         taken = Counter(utube for other in others for utube in next(other))
     assert taken == {"a": 5, "b": 5, "c": 5}
     assert is_exact(Task)
 
 
-def test_threads_in_transactions_take_no_more_than_the_limit(make_shared):
-    Task = make_shared({"rate": "7/d"})
+def test_threads_in_transactions_take_no_more_than_the_limit(make_live):
+    Task = make_live({"rate": "7/d"})
     Task.xq.put_many(tasks(20))
 
     def work():
         def take():
-            with make_shared.db.atomic():
+            with make_live.db.atomic():
                 return Task.take()
 
         return sum(take() is not None for _ in range(5))
 
-    assert sum(in_threads(make_shared.db, *[work] * 4)) == 7
+    assert sum(in_threads(make_live.db, *[work] * 4)) == 7
 
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
-def test_an_old_snapshot_takes_no_more_than_the_limit(make_shared):
-    isolate(make_shared.db, "REPEATABLE READ")
-    Task = make_shared({"rate": "1/d"})
+def test_an_old_snapshot_takes_no_more_than_the_limit(make_live):
+    isolate(make_live.db, "REPEATABLE READ")
+    Task = make_live({"rate": "1/d"})
     Task.xq.put_many(tasks(3))
 
     def child():
         yield
         yield Task.take().id
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             assert Task.select().count() == 3
             taken = [next(other)]
             with suppress(pw.OperationalError):  # PostgreSQL cannot serialize the access

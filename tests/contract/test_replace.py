@@ -5,7 +5,7 @@ from __future__ import annotations
 import peewee as pw
 import pytest
 
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import task
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -13,7 +13,7 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 
 @pytest.fixture
 def make(sqlite_db: pw.Database) -> Maker:
-    return Maker(sqlite_db, None)
+    return live(sqlite_db)
 
 
 def test_a_trigger_made_beside_a_queue_in_use_updates_its_own_table(make):

@@ -16,11 +16,9 @@ from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 import xq
-from tests.conftest import Maker
 from tests.factories import task
 from tests.steps import PATIENCE, another_process, eventually, is_exact, processes
 from tests.support.life import watch
-from xq.testing import Clock
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -404,8 +402,8 @@ def test_a_schedule_of_unique_tasks_may_skip_those_that_are_there(make):
 # by itself, and in several processes
 
 
-def test_a_process_fires_its_schedules_by_itself_and_on_time(make_shared):
-    Task = make_shared({"history": True})
+def test_a_process_fires_its_schedules_by_itself_and_on_time(make_live):
+    Task = make_live({"history": True})
     before = time.time()
     Task.xq.every(0.5, task(), name="a")
     taken = [Task.take(LONG) for _ in range(3)]
@@ -413,23 +411,23 @@ def test_a_process_fires_its_schedules_by_itself_and_on_time(make_shared):
     assert time.time() - before > 1.4
 
 
-def test_a_process_that_waits_fires_the_schedules_of_others(make_shared):
-    Task = make_shared()
+def test_a_process_that_waits_fires_the_schedules_of_others(make_live):
+    Task = make_live()
 
     def child():
         Task.xq.every(timedelta(seconds=1), {"name": "a"}, name="a")
         yield
         yield
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         other.kill()
         watch(Task)
         assert Task.take(LONG).name == "a"
 
 
-def test_another_process_sees_a_schedule_and_its_end(make_shared):
-    Task = make_shared()
+def test_another_process_sees_a_schedule_and_its_end(make_live):
+    Task = make_live()
     watch(Task)
 
     def child():
@@ -437,7 +435,7 @@ def test_another_process_sees_a_schedule_and_its_end(make_shared):
         yield
         yield Task.xq.unschedule("a")
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         other.stop()
         eventually(lambda: Task.xq.count() >= 3)
@@ -449,35 +447,8 @@ def test_another_process_sees_a_schedule_and_its_end(make_shared):
     assert names(Task).count("a") == n
 
 
-def test_each_firing_puts_one_task_though_many_processes_sweep_at_once(shared_db):
-    Task = Maker(shared_db, Clock())()
-    Task.xq.every(10, task(), name="a")
-    Task.xq.every("* * * * *", task(), name="b")
-    rounds = 25
-
-    def child():
-        swept = 0
-        for _ in range(rounds):
-            yield swept
-            Task.xq.clock.tick(60)
-            swept = Task.xq.sweep()
-        yield swept
-
-    total = 0
-    with processes(shared_db, *[child] * MANY) as others:
-        for other in others:
-            next(other)
-        for n in range(1, rounds + 1):
-            for other in others:
-                other.post(None)
-            total += sum(other.hear() for other in others)
-            assert total == 2 * n
-    assert Task.xq.count() == 2 * rounds
-    assert is_exact(Task)
-
-
-def test_each_second_puts_one_task_though_many_processes_run(make_shared):
-    Task = make_shared()
+def test_each_second_puts_one_task_though_many_processes_run(make_live):
+    Task = make_live()
     trigger = CronTrigger(second="*", timezone=UTC)
 
     def child():
@@ -486,11 +457,11 @@ def test_each_second_puts_one_task_though_many_processes_run(make_shared):
 
     Task.xq.every(trigger, task(), name="a")
     first = Task.xq.schedules()[0].next
-    with processes(make_shared.db, *[child] * MANY) as others:
+    with processes(make_live.db, *[child] * MANY) as others:
         for other in others:
             next(other)
         eventually(lambda: Task.xq.count() >= 4, PATIENCE + LONG)
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             last = Task.xq.schedules()[0].next
             assert Task.xq.unschedule("a")
     n, seconds = Task.xq.count(), round((last - first).total_seconds())

@@ -27,7 +27,7 @@ import pytest
 import xq
 from tests import servers
 from tests.clocks import another_clock, needs_another_clock
-from tests.conftest import SERVERS, Maker
+from tests.conftest import SERVERS, Maker, live
 from tests.servers import Server
 from tests.steps import PATIENCE, eventually, is_exact, processes, waiter
 from tests.support.servers_fail import ONLY_READ, Standby
@@ -55,7 +55,7 @@ def make(server: Server) -> Iterator[Maker]:
     server.create(name)
     db = server.peewee(name)
     try:
-        yield Maker(db, None)
+        yield live(db)
     finally:
         db.close()
         server.drop(name)
@@ -212,14 +212,6 @@ def test_a_signal_while_the_server_is_down_ends_workers_in_peace(server, make, k
     eventually(lambda: Task.take() is not None)
 
 
-def test_who_waits_outlives_the_server_and_is_given_what_is_put_afterwards(server, make):
-    Task = make(FEATURES)
-    waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
-    server.restart("immediate")
-    Task.put({})
-    assert waiting.result().id == 1
-
-
 def test_who_waits_for_the_end_of_a_task_outlives_the_server(server, make):
     Task = make(FEATURES)
     Task.put({})
@@ -289,7 +281,7 @@ def test_on_a_full_disk_puts_fail_and_change_nothing_and_go_on_when_there_is_roo
         with SERVERS[kind](**SMALL[kind]) as server:
             server.create("app")
             db = server.peewee("app")
-            Task = Maker(db, None)(FEATURES)
+            Task = live(db)(FEATURES)
             ballast = folder / "ballast"
             room = os.statvfs(folder)
             subprocess.run(["fallocate", "-l", str(room.f_bavail * room.f_frsize - 2 * 2**20), ballast], check=True)
@@ -362,7 +354,7 @@ def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on
     with servers.Postgres() as primary:
         primary.create("app")
         db = primary.peewee("app")
-        Task = Maker(db, None)(FEATURES | {"history": True})
+        Task = live(db)(FEATURES | {"history": True})
         Task.put({})
         db.close()
         with Standby(primary) as standby:
@@ -421,10 +413,10 @@ def test_a_server_that_begins_to_only_read_is_waited_for_without_haste(server, m
 ELSEWHEN = """
 import sys, time
 from tests.steps import eventually
-from tests.conftest import SERVERS, Maker
+from tests.conftest import SERVERS, Maker, live
 kind, name, port = sys.argv[1:]
 db = __import__("peewee").{database}(name, host="127.0.0.1", port=int(port), user="xq", **{options!r})
-Task = Maker(db, None)({features!r})
+Task = live(db)({features!r})
 print(time.time(), flush=True)
 Task.xq.configure(session_ttr=1)
 Task.put({{"name": "waits"}}, delay=3600)

@@ -10,15 +10,15 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.steps import PATIENCE, another_program
 
 
 def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):
     shared: dict[str, Any] = {"thread_safe": False, "check_same_thread": False, "timeout": 20}
     with closing(pw.SqliteDatabase(str(tmp_path / "app.db"), **shared)) as db:
-        Task = Maker(db, None)({"keep": True, "limit": 2}, roles=("runat",))
-        Other = Maker(db, None)({"keep": True}, model=Maker(db, None).model(table_name="other"), roles=("runat",))
+        Task = live(db)({"keep": True, "limit": 2}, roles=("runat",))
+        Other = live(db)({"keep": True}, model=live(db).model(table_name="other"), roles=("runat",))
         # Python's sqlite3 may hang where two threads use one connection at once: what the main thread calls while the
         # other waits is to run no SQL, and so it opens the other queue before.
         assert Other.xq.count() == 0
@@ -46,7 +46,7 @@ def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_p
 
 def test_workers_that_share_a_connection_are_refused_but_for_one():
     with closing(pw.SqliteDatabase(":memory:", thread_safe=False, check_same_thread=False)) as db:
-        Task = Maker(db, None)({"keep": True}, roles=("tube",), worker=lambda task: None)
+        Task = live(db)({"keep": True}, roles=("tube",), worker=lambda task: None)
         put = Task.put({})
         for several in ({"workers": 2}, {"workers": 1, "tubes": ["a", "b"]}):
             with pytest.raises(xq.ConfigurationError, match="2 threads of Task cannot work on one connection"):

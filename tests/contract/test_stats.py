@@ -9,10 +9,9 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, SHARED, Maker
+from tests.conftest import DATABASES, SERVERS, SHARED, live
 from tests.factories import task, tasks
 from tests.steps import (
-    another_process,
     another_program,
     begun_anew,
     bring,
@@ -189,23 +188,8 @@ def test_what_is_rolled_back_to_a_savepoint_was_never_counted(queue):
     assert is_exact(queue)
 
 
-def test_another_process_is_counted_as_well(make_shared):
-    Task = make_shared(FEATURES)
-    Task.xq.put_many(tasks(3))
-
-    def script():
-        Task.take()
-        make_shared.db.execute_sql("UPDATE task SET status = 'B' WHERE id = 2")
-        Task.delete().where(Task.id == 3).execute()
-        yield transitions(Task)
-
-    with another_process(make_shared.db, script) as other:
-        assert next(other) == transitions(Task) == {"X-R": 3, "R-T": 1, "R-B": 1, "R-X": 1}
-        assert is_exact(Task)
-
-
-def test_threads_are_counted_exactly(make_shared):
-    Task = make_shared(FEATURES)
+def test_threads_are_counted_exactly(make_live):
+    Task = make_live(FEATURES)
 
     def queue_work():
         for _ in range(20):
@@ -219,7 +203,7 @@ def test_threads_are_counted_exactly(make_shared):
             ready = Task.update(status="BD"[i % 2]).where(Task.name == "plain", Task.status == "R")
             begun_anew(Task, ready.execute)
 
-    in_threads(make_shared.db, queue_work, plain_work, queue_work, plain_work)
+    in_threads(make_live.db, queue_work, plain_work, queue_work, plain_work)
     assert is_exact(Task)
     assert sum(n for name, n in transitions(Task).items() if name.startswith("X-")) == Task.select().count() == 80
 
@@ -359,7 +343,7 @@ def test_a_recount_beside_writers_sets_the_numbers_right(name, level, tmp_path):
     with DATABASES[name](tmp_path) as db:
         if level:
             isolate(db, level)
-        Task = Maker(db, None)(FEATURES, roles=("runat", "tube"), tube_stats=["a"])
+        Task = live(db)(FEATURES, roles=("runat", "tube"), tube_stats=["a"])
         Task.xq.put_many(tasks(5, tube="a"))
         another_program(db, "INSERT INTO task_xq_count (tube, source, target, n) VALUES ('a', 'X', 'B', 3)")
         assert Task.xq.check() != []

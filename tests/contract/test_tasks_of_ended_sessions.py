@@ -9,8 +9,8 @@ from tests.steps import another_process, eventually, is_exact
 FEATURES = {"ttr": 60, "keep": True, "not_check_session": True}
 
 
-def test_a_task_that_anyone_may_finish_stays_taken_until_its_ttr_however_its_session_ends(make_shared):
-    Task = make_shared(FEATURES, roles=("runat",))
+def test_a_task_that_anyone_may_finish_stays_taken_until_its_ttr_however_its_session_ends(make_live):
+    Task = make_live(FEATURES, roles=("runat",))
     Task.xq.put_many([{}] * 6)
 
     def take() -> Any:
@@ -18,9 +18,9 @@ def test_a_task_that_anyone_may_finish_stays_taken_until_its_ttr_however_its_ses
             yield session.uuid, Task.take().id
             yield "goes on"
 
-    with another_process(make_shared.db, take) as exits:
+    with another_process(make_live.db, take) as exits:
         next(exits)
-    with another_process(make_shared.db, take) as dies:
+    with another_process(make_live.db, take) as dies:
         killed, _ = next(dies)
         dies.kill()
     closed = Task.xq.session()

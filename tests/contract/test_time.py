@@ -533,8 +533,8 @@ def test_a_clock_starts_where_it_is_told():
     assert clock.now == 1_700_000_005
 
 
-def test_without_a_test_clock_time_is_that_of_the_database(make_shared):
-    Task = make_shared({"delayed": True, "ttl": 3600}, attributes={"runat": pw.DateTimeField(null=True)})
+def test_without_a_test_clock_time_is_that_of_the_database(make_live):
+    Task = make_live({"delayed": True, "ttl": 3600}, attributes={"runat": pw.DateTimeField(null=True)})
     put = Task.put(task(), delay=3600)
     in_an_hour = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(hours=1)
     assert abs((put.runat - in_an_hour).total_seconds()) < 60

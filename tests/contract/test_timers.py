@@ -97,8 +97,8 @@ def test_what_another_process_makes_due_is_moved_on_time_by_this_one(timed):
         assert time.time() >= due
 
 
-def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_shared):
-    Task = make_shared({"delayed": True})
+def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_live):
+    Task = make_live({"delayed": True})
     watch(Task)
     Task.put({}, delay=LATE)
 
@@ -107,14 +107,14 @@ def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_shared):
         Task.put({}, delay=SOON)
         yield
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         seen(Task, "W-R")
     assert state(Task, 3) == "R"
 
 
-def test_nothing_is_moved_before_its_time(make_shared):
-    Task = make_shared({"delayed": True})
+def test_nothing_is_moved_before_its_time(make_live):
+    Task = make_live({"delayed": True})
     watch(Task)
     times = [0.3, 0.05, 0.2, 0.1]
     due = {}
@@ -127,8 +127,8 @@ def test_nothing_is_moved_before_its_time(make_shared):
         assert all(now > due.pop(key) - 0.01 for key in ready)
 
 
-def test_a_time_that_plain_sql_writes_is_kept(make_shared):
-    Task = make_shared({"delayed": True})
+def test_a_time_that_plain_sql_writes_is_kept(make_live):
+    Task = make_live({"delayed": True})
     watch(Task)
     Task.put({}, delay=LATE)
 
@@ -137,32 +137,32 @@ def test_a_time_that_plain_sql_writes_is_kept(make_shared):
         Task.insert(status="W", runat=time.time() + 2 * SOON).execute()
         yield
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         seen(Task, "W-R", 2)
 
 
-def test_who_waits_is_given_what_falls_due_meanwhile(make_shared):
-    Task = make_shared({"delayed": True})
+def test_who_waits_is_given_what_falls_due_meanwhile(make_live):
+    Task = make_live({"delayed": True})
     Task.put({}, delay=SOON)
 
     def child() -> Any:
         yield Task.take(timeout=PATIENCE).id
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == 1
 
 
-def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_shared):
-    Task = make_shared({"delayed": True, "ttl": True})
+def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_live):
+    Task = make_live({"delayed": True, "ttl": True})
     Task.put({}, ttl=0)
     Task.put({}, delay=0)
     assert Task.take(timeout=0).id == 2
     seen(Task, "R-X")
 
 
-def test_a_taken_task_past_its_deadline_is_ready_and_then_gone(make_shared):
-    Task = make_shared({"lifetime": True}, roles=("deadline",))
+def test_a_taken_task_past_its_deadline_is_ready_and_then_gone(make_live):
+    Task = make_live({"lifetime": True}, roles=("deadline",))
     watch(Task)
 
     def taken_in_time(ttl: float) -> Any:
@@ -178,8 +178,8 @@ def test_a_taken_task_past_its_deadline_is_ready_and_then_gone(make_shared):
         task.ack()
 
 
-def test_what_is_touched_in_time_stays(make_shared):
-    Task = make_shared({"ttr": True})
+def test_what_is_touched_in_time_stays(make_live):
+    Task = make_live({"ttr": True})
 
     def touched_in_time(ttr: float) -> Any:
         Task.xq.truncate()
@@ -196,8 +196,8 @@ def test_what_is_touched_in_time_stays(make_shared):
     assert touched.ack()
 
 
-def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_shared):
-    Task = make_shared({"ttr": True})
+def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_live):
+    Task = make_live({"ttr": True})
     watch(Task)
     Task.put({})
 
@@ -208,7 +208,7 @@ def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_shared):
             task.ack()
         yield True
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         ours = Task.take(timeout=PATIENCE)
         assert next(other)
@@ -218,15 +218,15 @@ def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_shared):
 # several at once
 
 
-def test_processes_that_all_look_after_a_queue_move_each_row_once(make_shared):
-    Task = make_shared({"delayed": True})
+def test_processes_that_all_look_after_a_queue_move_each_row_once(make_live):
+    Task = make_live({"delayed": True})
 
     def child() -> Any:
         watch(Task)
         yield
         yield Task.xq.sweep() >= 0
 
-    with processes(make_shared.db, *[child] * 3) as others:
+    with processes(make_live.db, *[child] * 3) as others:
         for other in others:
             next(other)
         watch(Task)
@@ -237,8 +237,8 @@ def test_processes_that_all_look_after_a_queue_move_each_row_once(make_shared):
     assert is_exact(Task)
 
 
-def test_others_put_while_many_rows_fall_due(make_shared):
-    Task = make_shared({"delayed": True})
+def test_others_put_while_many_rows_fall_due(make_live):
+    Task = make_live({"delayed": True})
     Task.xq.put_many([{}] * 5_000, delay=0)
 
     def child() -> Any:
@@ -249,7 +249,7 @@ def test_others_put_while_many_rows_fall_due(make_shared):
             n += 1
         yield n
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         other.post(None)
         eventually(lambda: Task.xq.count("R"))  # it is at it
@@ -259,15 +259,15 @@ def test_others_put_while_many_rows_fall_due(make_shared):
     assert is_exact(Task)
 
 
-def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_shared, caplog):
-    keep_references(make_shared.db)
-    Task = make_shared({"ttl": True})
+def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_live, caplog):
+    keep_references(make_live.db)
+    Task = make_live({"ttl": True})
     Child: Any = type(
         "Child",
         (pw.Model,),
         {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": Task._meta.database})},
     )
-    make_shared.db.create_tables([Child])
+    make_live.db.create_tables([Child])
     kept = Task.put({}, ttl=0)
     Child.insert(task=kept.id).execute()
     caplog.set_level(logging.DEBUG, "xq")
@@ -364,9 +364,9 @@ def test_a_taken_task_whose_lifetime_has_passed_is_dropped_by_the_next_take(make
 # threads
 
 
-def test_a_process_that_has_taken_has_one_thread_for_each_database_and_a_timer(make_shared):
-    One = make_shared({"delayed": True})
-    Two = make_shared({"delayed": True}, model=make_shared.model(table_name="two"))
+def test_a_process_that_has_taken_has_one_thread_for_each_database_and_a_timer(make_live):
+    One = make_live({"delayed": True})
+    Two = make_live({"delayed": True}, model=make_live.model(table_name="two"))
 
     def child() -> Any:
         for Task in (One, Two):
@@ -375,7 +375,7 @@ def test_a_process_that_has_taken_has_one_thread_for_each_database_and_a_timer(m
         names = lambda: sorted(thread.name for thread in threading.enumerate())  # noqa: E731
         yield eventually(lambda: len(names()) > 2 and names())
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == ["APScheduler", "MainThread", "xq"]
 
 
@@ -404,24 +404,24 @@ def test_a_clock_that_is_set_back_makes_nothing_due(make):
     assert Task.xq.sweep() == 1
 
 
-def test_threads_that_take_at_once_have_one_thread_look_after_the_queue(make_shared):
-    Task = make_shared({"delayed": True})
+def test_threads_that_take_at_once_have_one_thread_look_after_the_queue(make_live):
+    Task = make_live({"delayed": True})
 
     def child() -> Any:
-        in_threads(make_shared.db, *[Task.take] * 8)
+        in_threads(make_live.db, *[Task.take] * 8)
         yield [thread.name for thread in threading.enumerate()].count("xq")
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == 1
 
 
-def test_a_child_that_is_forked_keeps_time_for_itself(make_shared):
-    Task = make_shared({"delayed": True})
+def test_a_child_that_is_forked_keeps_time_for_itself(make_live):
+    Task = make_live({"delayed": True})
 
     def parent() -> Any:
         watch(Task)
         Task.put({}, delay=LATE)
-        other = Other(make_shared.db, child)
+        other = Other(make_live.db, child)
         next(other)
         yield other
         yield
@@ -434,7 +434,7 @@ def test_a_child_that_is_forked_keeps_time_for_itself(make_shared):
 
     watch(Task)
     Task.put({}, delay=LATE)  # a timer is armed
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         next(other)
         assert next(other)
     assert row(Task, 1).status == "W"

@@ -10,7 +10,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, Maker
+from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
 from tests.steps import (
     Work,
@@ -339,17 +339,17 @@ def test_a_session_left_in_a_transaction_gives_its_tasks_back_in_it(queue):
     assert is_exact(queue)
 
 
-def test_others_see_a_task_after_the_commit_and_not_before(make_shared):
-    Task = make_shared(FEATURES)
+def test_others_see_a_task_after_the_commit_and_not_before(make_live):
+    Task = make_live(FEATURES)
 
     def script():
         yield "ready"
         yield Task.select().count(), Task.xq.count(), Task.stats().transition
         yield Task.take().name
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         assert next(other) == "ready"
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             Task.put(task(name="a"))
             assert next(other) == (0, 0, {})
         assert next(other) == "a"
@@ -371,17 +371,17 @@ def test_sessions_may_come_and_go_within_a_transaction(make_shared):
     assert is_exact(Task)
 
 
-def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_shared):
-    Task = make_shared(FEATURES)
+def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_live):
+    Task = make_live(FEATURES)
     Task.xq.put_many(tasks(2))
 
     def joins():
         uuid = yield
-        with writing(make_shared.db), Task.xq.session(uuid):
+        with writing(make_live.db), Task.xq.session(uuid):
             yield Task.take().id
         yield None
 
-    with another_process(make_shared.db, joins) as other, Task.xq.session() as session:
+    with another_process(make_live.db, joins) as other, Task.xq.session() as session:
         next(other)
         assert Task.take().id == 1
         assert other.send(session.uuid) == 2
@@ -391,7 +391,7 @@ def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_shared
 def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, "READ COMMITTED")  # by default, MariaDB locks more than the row
-        Task = Maker(db, None)(FEATURES)
+        Task = live(db)(FEATURES)
         Task.xq.put_many(tasks(3))
 
         def take_and_put():
@@ -447,7 +447,7 @@ def test_what_another_process_did_since_a_transaction_looked_is_known_to_its_cal
     others, call, expected = MEANWHILE[what]
     with DATABASES[kind](tmp_path) as db:
         isolate(db, SEEN_AFRESH[kind])
-        Task = Maker(db, None)(FEATURES, roles=("runat", *roles))
+        Task = live(db)(FEATURES, roles=("runat", *roles))
 
         def another():
             yield "ready"
@@ -482,7 +482,7 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
     with DATABASES[db_kind](tmp_path) as db:
         if db_kind == "mariadb":  # where its default would lock the gaps beside the row
             isolate(db, "READ COMMITTED")
-        Task = Maker(db, None)(FEATURES)
+        Task = live(db)(FEATURES)
         Task.xq.put_many(tasks(4))
         with db.atomic():
             first = Task.take().id
@@ -496,7 +496,7 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
 def test_truncate_counts_what_it_deletes_where_others_put_meanwhile(db_kind, tmp_path):
     with DATABASES[db_kind](tmp_path) as db:
         isolate(db, "READ COMMITTED")  # where a second look may find what was put since the first
-        Task = Maker(db, None)({"events": True})
+        Task = live(db)({"events": True})
         Task.xq.put_many(tasks(5))
         deleted: list[int] = []
 
@@ -525,8 +525,8 @@ MOVED = {
 @pytest.mark.parametrize("counted", [False, True], ids=["", "counted"])
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
 @pytest.mark.parametrize("event", MOVED)
-def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed, counted):
-    Task = make_shared({**FEATURES, "history": True, "events": counted}, roles=("runat", "owner"))
+def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_live, event, observed, counted):
+    Task = make_live({**FEATURES, "history": True, "events": counted}, roles=("runat", "owner"))
     source, target, move = MOVED[event]
     heard: list[tuple[int, str]] = []
     if observed:
@@ -534,10 +534,10 @@ def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, 
     other, held = bring(Task, "B"), bring(Task, source)
     Task.xq.reset()
     heard.clear()
-    with writing(make_shared.db):
+    with writing(make_live.db):
         move(Task, held)
-        truncated = Work(make_shared.db, Task.xq.truncate)
-        until_one_waits_for_a_lock(make_shared.db)
+        truncated = Work(make_live.db, Task.xq.truncate)
+        until_one_waits_for_a_lock(make_live.db)
     assert truncated.result() == 2
     assert Task.select().count() == 0
     assert is_exact(Task)

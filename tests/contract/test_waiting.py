@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import task, tasks
 from tests.steps import (
     PATIENCE,
@@ -201,7 +201,7 @@ def test_a_take_does_not_sleep_on_when_its_queue_is_reconfigured(shared):
 
 
 def test_what_other_queues_do_wakes_no_take(shared):
-    Other = Maker(shared._meta.database, None)(model=Maker(shared._meta.database, None).model(table_name="other"))
+    Other = live(shared._meta.database)(model=live(shared._meta.database).model(table_name="other"))
     waits = waiter(shared, take(shared))
     for _ in range(20):
         Other.put(task())
@@ -304,7 +304,7 @@ def test_every_task_goes_to_one_waiter_and_no_waiter_sleeps_on(shared):
 @pytest.fixture
 def alone(db):
     """A queue by the real clock, in memory too."""
-    return Maker(db, None)({"delayed": True, "ttr": True, "ttl": True, "limit": 1})
+    return live(db)({"delayed": True, "ttr": True, "ttl": True, "limit": 1})
 
 
 def test_a_waiting_take_moves_what_falls_due(alone):

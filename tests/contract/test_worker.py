@@ -49,9 +49,9 @@ def logged(caplog: Any) -> list[str]:
     return [message for message in told if not message.startswith(BEGINS)]
 
 
-def test_every_task_is_done_by_one_of_the_workers_and_acked(make_shared):
+def test_every_task_is_done_by_one_of_the_workers_and_acked(make_live):
     done: list[Any] = []
-    Task = make_shared(worker=lambda found: done.append((found.id, threading.get_ident())), workers=4)
+    Task = make_live(worker=lambda found: done.append((found.id, threading.get_ident())), workers=4)
     Task.xq.put_many(tasks(40))
     Task.xq.run(until_empty=True)
     assert sorted(key for key, _ in done) == list(range(1, 41))
@@ -89,8 +89,8 @@ def test_current_is_the_lease_of_the_task_that_a_function_works_on(make_shared):
         xq.current()
 
 
-def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goes_on(make_shared, caplog):
-    Task = make_shared({"keep": True, "buried": True}, roles=ROLES, attributes=ERROR)
+def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goes_on(make_live, caplog):
+    Task = make_live({"keep": True, "buried": True}, roles=ROLES, attributes=ERROR)
     returned, lost = threading.Event(), threading.Event()
 
     @Task.xq.worker(timeout=0.2, max_attempts=3)
@@ -111,8 +111,8 @@ def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goe
     assert any("TimeoutError: the function runs for longer than 0.2 s" in line for line in logged(caplog))
 
 
-def test_a_task_whose_last_attempt_runs_past_the_timeout_is_buried(make_shared):
-    Task = make_shared({"buried": True}, roles=ROLES, attributes=ERROR)
+def test_a_task_whose_last_attempt_runs_past_the_timeout_is_buried(make_live):
+    Task = make_live({"buried": True}, roles=ROLES, attributes=ERROR)
     over = threading.Event()
     Task.xq.worker(lambda found: over.wait(PATIENCE), timeout=0.2, max_attempts=1)
     put = Task.put(task())
@@ -237,8 +237,8 @@ def test_a_task_that_a_function_finishes_in_a_transaction_has_failed_where_that_
 
 
 @pytest.mark.parametrize("retval", ["model", "dict", "tuple"])
-def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_shared, shared_db, retval):
-    Task = make_shared({"keep": True, "retval": retval}, roles=("runat",))
+def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db, retval):
+    Task = make_live({"keep": True, "retval": retval}, roles=("runat",))
     Task.put(task())
     again: list[Any] = []
 
@@ -278,7 +278,7 @@ def test_workers_take_from_the_tubes_that_are_named(make_shared):
         Untubed.xq.run(until_empty=True, tubes=["mail"])
 
 
-def test_run_may_be_told_in_how_many_threads(make_shared):
+def test_run_may_be_told_in_how_many_threads(make_live):
     done: set[int] = set()
     together = threading.Barrier(3)
 
@@ -286,7 +286,7 @@ def test_run_may_be_told_in_how_many_threads(make_shared):
         together.wait(PATIENCE)
         done.add(threading.get_ident())
 
-    Task = make_shared(worker=work)
+    Task = make_live(worker=work)
     Task.xq.put_many(tasks(3))
     Task.xq.run(until_empty=True, workers=3)
     assert len(done) == 3
@@ -364,8 +364,8 @@ class Untold(Exception):
 
 
 @pytest.mark.parametrize("error", [Untold(), GeneratorExit("closed"), asyncio.CancelledError("cancelled")])
-def test_whatever_a_function_raises_its_task_has_failed_and_the_next_one_is_done(make_shared, error):
-    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+def test_whatever_a_function_raises_its_task_has_failed_and_the_next_one_is_done(make_live, error):
+    Task = make_live({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
     put = [Task.put(task(name=name)) for name in ("fails", "works")]
 
     @Task.xq.worker(max_attempts=1)
@@ -525,8 +525,8 @@ def test_a_connection_that_threads_share_is_not_closed_and_a_transaction_there_m
 
 
 @pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])
-def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_shared, features):
-    Task = make_shared({"buried": True, **features}, roles=ROLES, attributes=ERROR)
+def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_live, features):
+    Task = make_live({"buried": True, **features}, roles=ROLES, attributes=ERROR)
     Task.put({})
     fork = multiprocessing.get_context("fork")
 
@@ -536,7 +536,7 @@ def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(mak
         os.kill(os.getpid(), signal.SIGKILL)
 
     def one_more() -> bool:
-        make_shared.db.close()  # a connection must not be carried across a fork
+        make_live.db.close()  # a connection must not be carried across a fork
         process = fork.Process(target=Task.xq.run, kwargs={"until_empty": True})
         process.start()
         process.join(PATIENCE)
@@ -633,8 +633,8 @@ def test_a_worker_warns_of_a_task_that_was_lost_while_its_function_ran(make_shar
     assert [record.levelname for record in caplog.records if record.getMessage() == warned] == ["WARNING"]
 
 
-def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):
-    Task = make_shared({"keep": True}, roles=("runat",))
+def test_a_signal_lets_what_is_in_hand_be_finished(make_live):
+    Task = make_live({"keep": True}, roles=("runat",))
     Task.xq.put_many(tasks(3))
     handled = threading.Event()
 
@@ -651,13 +651,13 @@ def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):
         Task.xq.run()
         yield Task.xq.stats().counts
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == {"R": 2, "T": 0, "D": 1}
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_second_signal_releases_a_task_and_no_other_worker_begins_it(make_shared, workers):
-    Task = make_shared({"keep": True}, roles=("runat",))
+def test_a_second_signal_releases_a_task_and_no_other_worker_begins_it(make_live, workers):
+    Task = make_live({"keep": True}, roles=("runat",))
     Task.put(task())
 
     def child() -> Any:
@@ -681,7 +681,7 @@ def test_a_second_signal_releases_a_task_and_no_other_worker_begins_it(make_shar
             time.sleep(0.01)
         yield len(started), Task.xq.stats().counts
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == (1, {"R": 1, "T": 0, "D": 0})
 
 

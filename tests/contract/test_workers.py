@@ -20,7 +20,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, Maker, live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, eventually, is_exact, state, transitions
 from xq.testing import Clock
@@ -102,8 +102,8 @@ def test_options_that_do_not_fit_are_refused(make, options):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_a_program_ends_after_so_many_tasks(make_shared, kind):
-    Task = make_shared({"keep": True})
+def test_a_program_ends_after_so_many_tasks(make_live, kind):
+    Task = make_live({"keep": True})
 
     async def coroutine(found: Any) -> None: ...
 
@@ -116,8 +116,8 @@ def test_a_program_ends_after_so_many_tasks(make_shared, kind):
 
 
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
-def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_shared, kind):
-    Task = make_shared({"keep": True}, roles=("tube",))
+def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_live, kind):
+    Task = make_live({"keep": True}, roles=("tube",))
 
     def work(found: Any) -> None:
         if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
@@ -297,39 +297,8 @@ def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothi
 # processes
 
 
-def test_processes_do_every_task_once(make_shared, tmp_path):
-    Task, done = make_shared(), tmp_path / "done"
-
-    @Task.xq.worker(workers=3, kind="process")
-    def work(found: Any) -> None:
-        note(done, f"{os.getpid()} {found.id}")
-
-    Task.xq.put_many(tasks(30))
-    Task.xq.run(until_empty=True)
-    lines = [line.split() for line in done.read_text().splitlines()]
-    assert sorted(int(key) for _, key in lines) == list(range(1, 31))
-    assert str(os.getpid()) not in {process for process, _ in lines}
-    assert transitions(Task) == {"X-R": 30, "R-T": 30, "T-X": 30}
-    assert is_exact(Task)
-
-
-def test_a_process_that_is_killed_is_replaced_and_its_task_done_by_another(make_shared, tmp_path, caplog):
-    Task, done = make_shared({"keep": True}), tmp_path / "done"
-
-    @Task.xq.worker(kind="process")
-    def work(found: Any) -> None:
-        note(done, os.getpid())
-        if len(done.read_text().splitlines()) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    put = Task.put(task())
-    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")  # once its session is reaped
-    assert len(set(done.read_text().splitlines())) == 2
-    assert "is replaced" in caplog.text
-
-
-def test_processes_that_crash_again_and_again_end_the_program(make_shared):
-    Task = make_shared()
+def test_processes_that_crash_again_and_again_end_the_program(make_live):
+    Task = make_live()
 
     @Task.xq.worker(kind="process", workers=2)
     def work(found: Any) -> None:
@@ -340,8 +309,8 @@ def test_processes_that_crash_again_and_again_end_the_program(make_shared):
         Task.xq.run()
 
 
-def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_shared, tmp_path):
-    Task, done = with_errors(make_shared), tmp_path / "done"
+def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_live, tmp_path):
+    Task, done = with_errors(make_live), tmp_path / "done"
 
     @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
     def work(found: Any) -> None:
@@ -360,8 +329,8 @@ def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_shared,
     assert transitions(Task)["T-X"] == 1
 
 
-def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_shared, caplog):
-    Task = with_errors(make_shared)
+def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_live, caplog):
+    Task = with_errors(make_live)
 
     @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
     def work(found: Any) -> None:
@@ -373,8 +342,8 @@ def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_shared
     assert "it is killed" in caplog.text
 
 
-def test_worker_processes_end_when_their_parent_is_killed(make_shared, tmp_path):
-    Task, pids = make_shared(), tmp_path / "pids"
+def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
+    Task, pids = make_live(), tmp_path / "pids"
 
     def workers() -> set[str]:
         return set(pids.read_text().split()) if pids.exists() else set()
@@ -385,7 +354,7 @@ def test_worker_processes_end_when_their_parent_is_killed(make_shared, tmp_path)
         eventually(lambda: len(workers()) == 2)
 
     Task.xq.put_many(tasks(2))
-    make_shared.db.close()
+    make_live.db.close()
     reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
     parent = multiprocessing.get_context("fork").Process(target=Task.xq.run)
     parent.start()
@@ -404,7 +373,7 @@ def test_worker_processes_end_when_their_parent_is_killed(make_shared, tmp_path)
 
 def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transaction(tmp_path):
     with DATABASES["sqlite"](tmp_path) as db:  # of the drivers, only sqlite3 lists its statements
-        Task, seen = Maker(db, None)(), list[str]()
+        Task, seen = live(db)(), list[str]()
 
         @Task.xq.worker
         def work(found: Any) -> None:
@@ -421,41 +390,9 @@ def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transa
         assert all(course[at - 1] in ("BEGIN", "DELETE") for at in acks)
 
 
-def test_a_signal_lets_processes_finish_their_tasks(make_shared, tmp_path):
-    Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
-    log = logging.FileHandler(tmp_path / "log")  # which the processes inherit
-
-    @Task.xq.worker(kind="process", workers=2)
-    def work(found: Any) -> None:
-        note(begun, found.id)
-        eventually(go_on.exists)
-
-    def end() -> None:
-        eventually(lambda: begun.exists() and len(begun.read_text().splitlines()) == 2)
-        os.kill(os.getpid(), signal.SIGTERM)
-        eventually(lambda: (tmp_path / "log").read_text().count("finish their tasks") == 2)
-        go_on.touch()
-
-    Task.xq.put_many(tasks(5))
-    ending = threading.Thread(target=end)
-    logging.getLogger("xq").addHandler(log)
-    before = logging.getLogger("xq").level
-    logging.getLogger("xq").setLevel(logging.INFO)
-    try:
-        ending.start()
-        Task.xq.run()
-    finally:
-        logging.getLogger("xq").removeHandler(log)
-        logging.getLogger("xq").setLevel(before)
-        log.close()
-    ending.join()
-    assert Task.xq.stats().counts["D"] == 2
-    assert Task.xq.stats().counts["R"] == 3
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_shared, tmp_path, number):
-    Task, begun, go_on = make_shared({"keep": True}), tmp_path / "begun", tmp_path / "go on"
+def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_live, tmp_path, number):
+    Task, begun, go_on = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on"
 
     @Task.xq.worker(kind="process", workers=2)
     def work(found: Any) -> None:
@@ -469,7 +406,7 @@ def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_sh
         Task.xq.run()
 
     Task.xq.put_many(tasks(2))
-    make_shared.db.close()
+    make_live.db.close()
     program = multiprocessing.get_context("fork").Process(target=run)
     program.start()
     assert program.pid is not None
@@ -486,8 +423,8 @@ def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_sh
 # asyncio
 
 
-def test_an_async_def_is_awaited_with_many_tasks_at_a_time(make_shared):
-    Task, most, running = make_shared(), 0, 0
+def test_an_async_def_is_awaited_with_many_tasks_at_a_time(make_live):
+    Task, most, running = make_live(), 0, 0
 
     @Task.xq.worker(workers=10)
     async def work(found: Any) -> None:
@@ -505,8 +442,8 @@ def test_an_async_def_is_awaited_with_many_tasks_at_a_time(make_shared):
     assert transitions(Task) == {"X-R": 20, "R-T": 20, "T-X": 20}
 
 
-def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_shared):
-    Task, seen = with_errors(make_shared), list[int]()
+def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_live):
+    Task, seen = with_errors(make_live), list[int]()
 
     @Task.xq.worker(workers=3, timeout=0.2, max_attempts=1)
     async def work(found: Any) -> None:
@@ -560,8 +497,8 @@ def test_a_heartbeat_may_find_a_task_lost_after_the_end_of_its_event_loop(make_s
     assert leases[0].lost.is_set()
 
 
-def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_shared):
-    Task, cancelled = make_shared({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
+def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
+    Task, cancelled = make_live({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
     attempts = 0
 
     @Task.xq.worker
@@ -646,8 +583,8 @@ def test_a_column_that_is_altered_between_two_pipelines_fails_no_attempt(make_sh
     assert transitions(Task) == {"X-R": 8, "R-T": 8, "T-D": 8}
 
 
-def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on(make_shared):
-    Task = make_shared({"keep": True})
+def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on(make_live):
+    Task = make_live({"keep": True})
 
     @Task.xq.worker(prefetch=3)
     def work(found: Any) -> None:
@@ -659,8 +596,8 @@ def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
 
 
-def test_what_is_prefetched_comes_back_from_a_killed_worker(make_shared, tmp_path):
-    Task, begun = make_shared({"keep": True}), tmp_path / "begun"
+def test_what_is_prefetched_comes_back_from_a_killed_worker(make_live, tmp_path):
+    Task, begun = make_live({"keep": True}), tmp_path / "begun"
 
     @Task.xq.worker(prefetch=10)
     def work(found: Any) -> None:
@@ -679,8 +616,8 @@ def test_what_is_prefetched_comes_back_from_a_killed_worker(make_shared, tmp_pat
     assert begun.exists()
 
 
-def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_shared):
-    Task, seen, go_on = with_errors(make_shared), list[int](), threading.Event()
+def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_live):
+    Task, seen, go_on = with_errors(make_live), list[int](), threading.Event()
 
     @Task.xq.worker(prefetch=3, timeout=0.2, backoff=[3600])
     def work(found: Any) -> None:
@@ -695,10 +632,8 @@ def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-W": 1}
 
 
-def test_a_task_that_kills_its_process_takes_no_attempt_from_the_last_of_those_prefetched_with_it(
-    make_shared, tmp_path
-):
-    Task, called = with_errors(make_shared), tmp_path / "called"
+def test_a_task_that_kills_its_process_takes_no_attempt_from_the_last_of_those_prefetched_with_it(make_live, tmp_path):
+    Task, called = with_errors(make_live), tmp_path / "called"
     Task.xq.put_many(tasks(5))
 
     @Task.xq.worker(kind="process", prefetch=5, max_attempts=2)
@@ -713,8 +648,8 @@ def test_a_task_that_kills_its_process_takes_no_attempt_from_the_last_of_those_p
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_shared, signals):
-    Task = with_errors(make_shared, {**RETRIES, "keep": True})
+def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live, signals):
+    Task = with_errors(make_live, {**RETRIES, "keep": True})
     Task.xq.put_many(tasks(4))
 
     def child() -> Any:
@@ -739,15 +674,15 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_shar
             released.set()
         yield Task.xq.stats().counts, sorted(found.attempts for found in Task.select())
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         counts, attempts = next(other)
     assert attempts == [0, 0, 0, 1]
     assert counts["T"] == 0
     assert counts["R"] == (3 if signals == 1 else 4)
 
 
-def test_a_task_dug_after_its_last_attempt_is_called_though_a_worker_gave_it_back_meanwhile(make_shared):
-    Task, called = with_errors(make_shared), list[int]()
+def test_a_task_dug_after_its_last_attempt_is_called_though_a_worker_gave_it_back_meanwhile(make_live):
+    Task, called = with_errors(make_live), list[int]()
     fails = True
 
     @Task.xq.worker(prefetch=4, max_attempts=2, backoff=[0])
@@ -861,8 +796,8 @@ def test_what_stands_around_a_worker_is_a_function_that_can_be_called(make):
                 register(wrong)
 
 
-def test_a_timeout_within_a_coroutine_is_its_own(make_shared):
-    Task = with_errors(make_shared)
+def test_a_timeout_within_a_coroutine_is_its_own(make_live):
+    Task = with_errors(make_live)
 
     @Task.xq.worker(max_attempts=1)
     async def work(found: Any) -> None:
@@ -898,8 +833,8 @@ def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefet
     assert is_exact(Task)
 
 
-def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_shared):
-    Task, running = with_errors(make_shared), list[int]()
+def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_live):
+    Task, running = with_errors(make_live), list[int]()
 
     @Task.xq.worker(workers=4, max_attempts=1)
     async def work(found: Any) -> None:
@@ -918,8 +853,8 @@ def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_shared):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_shared, tmp_path, kind):
-    Task, begun = make_shared({"keep": True}), tmp_path / "begun"
+def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live, tmp_path, kind):
+    Task, begun = make_live({"keep": True}), tmp_path / "begun"
 
     async def awork(found: Any) -> None:
         begun.touch()
@@ -931,7 +866,7 @@ def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_share
 
     Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
     put = Task.put(task())
-    make_shared.db.close()
+    make_live.db.close()
     program = multiprocessing.get_context("fork").Process(target=run)
     program.start()
     eventually(begun.exists)
@@ -947,8 +882,8 @@ def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_share
 
 
 @pytest.mark.parametrize("after", [0.0, 0.01, 0.03])
-def test_a_signal_while_the_processes_start_ends_the_program(make_shared, after):
-    Task = make_shared()
+def test_a_signal_while_the_processes_start_ends_the_program(make_live, after):
+    Task = make_live()
     Task.xq.worker(lambda found: None, workers=8, kind="process")
 
     def child() -> None:
@@ -1004,8 +939,8 @@ def test_what_is_told_of_a_burial_has_happened(make_shared):
     assert state(Task, 1) == "D"
 
 
-def test_a_timeout_that_is_much_shorter_than_the_ttr_is_kept(make_shared):
-    Task = make_shared({"buried": True, "ttr": 3600}, roles=("runat", "attempts", "error"), attributes=ERROR)
+def test_a_timeout_that_is_much_shorter_than_the_ttr_is_kept(make_live):
+    Task = make_live({"buried": True, "ttr": 3600}, roles=("runat", "attempts", "error"), attributes=ERROR)
     go_on = threading.Event()
     Task.xq.worker(lambda found: go_on.wait(PATIENCE), timeout=0.2, max_attempts=1)
     Task.put(task())

@@ -71,6 +71,7 @@ from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import modify_settings
 
+from tests import timing
 from tests.browser import browser, window  # noqa: F401 (fixtures)
 from tests.conftest import SERVERS, database_on
 from tests.django.sites import manage, served  # noqa: F401
@@ -238,8 +239,9 @@ def make(django_db: DjangoDatabase) -> Maker:
 
 
 @pytest.fixture
-def make_shared(django_db: DjangoDatabase) -> Maker:
-    """Makes queues by the database's own clock, which other threads and processes can use."""
+@timing.is_for_timing
+def make_live(django_db: DjangoDatabase) -> Maker:
+    """Makes queues by the database's own clock, for timing tests."""
     return Maker(django_db, None)
 
 

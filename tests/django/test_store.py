@@ -112,8 +112,8 @@ def test_a_queue_is_paused_also_within_the_transaction_that_pauses_it(make):
     assert Task.take().name == "a"
 
 
-def test_a_schedule_puts_its_task(make_shared):
-    Task = make_shared(FEATURES)
+def test_a_schedule_puts_its_task(make_live):
+    Task = make_live(FEATURES)
     Task.xq.every(dt.datetime(2020, 1, 1), {"name": "late"}, name="a")
     assert Task.take(STUCK).name == "late"
     assert Task.xq.schedules() == []
@@ -134,8 +134,8 @@ def test_a_put_is_one_with_the_transaction_that_it_stands_in(make):
     assert Task.xq.check() == []
 
 
-def test_a_waiting_take_wakes_when_the_transaction_of_the_put_is_committed(make_shared):
-    Task = make_shared(FEATURES, roles=TAKING)
+def test_a_waiting_take_wakes_when_the_transaction_of_the_put_is_committed(make_live):
+    Task = make_live(FEATURES, roles=TAKING)
     found: list[Any] = []
 
     def take() -> None:
@@ -472,8 +472,8 @@ def test_a_test_that_may_not_use_the_database_cannot_by_a_queue(make):
     assert Task.objects.count() == 1
 
 
-def test_a_test_case_may_wait_within_the_transaction_that_it_is(make_shared):
-    Task = make_shared(FEATURES, roles=TAKING)
+def test_a_test_case_may_wait_within_the_transaction_that_it_is(make_live):
+    Task = make_live(FEATURES, roles=TAKING)
 
     class Waiting(TestCase):
         def runTest(self) -> None:
@@ -984,14 +984,14 @@ def test_what_routers_change_ends_no_session(django_db, other):
         assert Task.ack(taken) is not None
 
 
-def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make_shared, tmp_path):
-    if make_shared.database.kind != "sqlite":
+def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make, tmp_path):
+    if make.database.kind != "sqlite":
         return  # whose rows are locked one by one
-    Task = make_shared({"keep": True}, roles=())
+    Task = make({"keep": True}, roles=())
 
     def count_and_put() -> None:
         n = Task.objects.count()
-        with closing(sqlite3.connect(make_shared.database.settings["NAME"], timeout=0)) as another:
+        with closing(sqlite3.connect(make.database.settings["NAME"], timeout=0)) as another:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 another.execute("UPDATE task SET name = 'meanwhile'")
         Task.put({"size": n})
@@ -1059,8 +1059,8 @@ def test_a_queue_that_no_migration_installed_says_so(django_db):
 
 
 @pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
-def test_a_connection_that_was_lost_is_made_anew(make_shared, django_db):
-    Task = make_shared(FEATURES, roles=TAKING)
+def test_a_connection_that_was_lost_is_made_anew(make_live, django_db):
+    Task = make_live(FEATURES, roles=TAKING)
     Task.put({"name": "a"})
     raw = connection.connection
     number = raw.info.backend_pid if django_db.kind == "postgres" else raw.thread_id()
@@ -1106,8 +1106,8 @@ def test_a_schema_may_stand_in_the_name_of_the_table(django_db):
 # threads, processes, those who look on
 
 
-def test_a_process_that_was_killed_gives_back_what_it_had_taken(make_shared):
-    Task = make_shared({"keep": True}, roles=TAKING)
+def test_a_process_that_was_killed_gives_back_what_it_had_taken(make_live):
+    Task = make_live({"keep": True}, roles=TAKING)
     Task.put({"name": "a"})
     child = os.fork()
     if child == 0:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +31,8 @@ from django_tasks.exceptions import (
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 import xq
-from tests.django.conftest import ROOT, DjangoDatabase
-from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database
+from tests.django.conftest import DjangoDatabase
+from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database, worker_process
 from tests.django.shop import jobs
 from tests.steps import STUCK, eventually, fail_for
 from xq.adapters.django.tasks import XQBackend
@@ -652,59 +649,6 @@ def test_a_task_that_is_taken_away_while_it_runs_is_not_ended_by_who_had_it(task
     assert ended == []
     with pytest.raises(TaskResultDoesNotExist):
         result.refresh()
-
-
-WORKER = """
-import pymysql
-pymysql.install_as_MySQLdb()
-import django
-from django.conf import settings
-settings.configure(
-    USE_TZ=True, DATABASES={{"default": {database!r}}}, TASKS={tasks!r},
-    INSTALLED_APPS=["django_tasks", "xq.adapters.django", "xq.adapters.django.tasks"],
-)
-django.setup()
-from xq.adapters.django.tasks.worker import run
-run(queues=["default"])
-"""
-
-
-@contextmanager
-def worker_process(database: DjangoDatabase) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own."""
-    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
-    program = WORKER.format(database=database.settings, tasks=tasks)
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # where another Django may be
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(STUCK)
-
-
-def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tasks, tmp_path):
-    go_on, told = tmp_path / "go on", tmp_path / "told"
-    result = jobs.wait_for.enqueue(str(go_on), str(told))
-    with worker_process(tasks) as first:
-        eventually(lambda: told.exists() and told.read_text() == "begun\n")
-        result.refresh()
-        assert result.status == TaskResultStatus.RUNNING
-        assert result.attempts == 1
-        first.send_signal(signal.SIGKILL)
-        first.wait(STUCK)
-        go_on.touch()
-
-        def is_done() -> Any:
-            work()
-            result.refresh()
-            return result.is_finished
-
-        eventually(is_done)
-    assert result.return_value == "done"
-    assert result.attempts == len(set(result.worker_ids)) == 2
-    assert result.started_at < result.last_attempted_at
-    assert told.read_text() == "begun\nbegun\n"
 
 
 def test_a_worker_that_is_told_to_stop_finishes_what_it_has_in_hand(tasks, tmp_path):

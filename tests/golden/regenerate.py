@@ -1,4 +1,4 @@
-"""The SQL that xq runs on each database for a few queues, as text files that a reviewer reads in a diff.
+"""The SQL that xq runs on each database for two queues, as text files that a reviewer reads in a diff.
 
 SQLite's are beside this file, the others' in folders. `python tests/golden/regenerate.py` writes them anew, after a
 change of the SQL that is meant. tests/unit/test_compile.py compares.
@@ -202,6 +202,7 @@ def integers(db: pw.Database) -> Any:
 QUEUES: dict[str, Callable[[pw.Database], Any]] = {
     made.__name__: made for made in (readme, tubes, moments, words, hosts, integers)
 }
+GOLDEN = ("readme", "tubes")  # which have files; between them they show most shapes of statements
 
 
 # their statements
@@ -476,7 +477,7 @@ def _clauses(sql: str) -> str:
 
 
 def main() -> None:
-    for database, name in product(DATABASES, QUEUES):
+    for database, name in product(DATABASES, GOLDEN):
         path(name, database).parent.mkdir(exist_ok=True)
         path(name, database).write_text(render(name, database), encoding="utf-8")
 

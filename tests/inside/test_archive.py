@@ -111,8 +111,8 @@ def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
     assert is_exact(Task)
 
 
-def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monkeypatch):
-    Task = make_shared(FEATURES)
+def test_what_another_is_doing_again_as_the_list_is_made_stays(make_live, monkeypatch):
+    Task = make_live(FEATURES)
     db, in_parts = Task._meta.database, archives.Archives._in_parts
     if isinstance(db, pw.SqliteDatabase):
         return  # one writer at a time
@@ -269,8 +269,8 @@ def test_a_column_that_the_model_does_not_name_is_not_lost(make):
         Task.xq.pipeline.archives.prepare()
 
 
-def test_two_at_once_are_told_apart(make_shared):
-    Task = make_shared(FEATURES)
+def test_two_at_once_are_told_apart(make_live):
+    Task = make_live(FEATURES)
 
     def other():
         with Task.xq.pipeline.archives.alone():
@@ -327,8 +327,8 @@ def test_whoever_is_not_alone_any_more_puts_nothing_back_and_forgets_nothing(mak
     assert is_exact(Task)
 
 
-def test_nobody_else_comes_to_be_alone_before_a_transaction_has_ended_that_has_found_itself_alone(make_shared):
-    Task = make_shared(FEATURES)
+def test_nobody_else_comes_to_be_alone_before_a_transaction_has_ended_that_has_found_itself_alone(make_live):
+    Task = make_live(FEATURES)
     db = Task._meta.database
     if isinstance(db, pw.SqliteDatabase):
         return  # one writer at a time
@@ -450,8 +450,8 @@ def test_only_history_from_before_a_moment_goes_out(make):
     assert Task.xq.pipeline.archives.old.watermark(before_us) is None
 
 
-def test_history_that_another_is_writing_is_not_lost(make_shared):
-    Task = make_shared(FEATURES)
+def test_history_that_another_is_writing_is_not_lost(make_live):
+    Task = make_live(FEATURES)
     db = Task._meta.database
     if isinstance(db, pw.SqliteDatabase):
         return  # one writer at a time
@@ -539,9 +539,9 @@ def test_a_key_of_which_the_history_holds_not_all_is_not_taken_for_another(make)
     assert queue.pipeline.archives.put_back("run").moved == 2 - kept
 
 
-def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):
+def test_consumers_work_on_while_tasks_go_out_and_come_back(make_live, monkeypatch):
     monkeypatch.setattr(archives, "BATCH", 3)
-    Task = make_shared(FEATURES)
+    Task = make_live(FEATURES)
     keys = set(done(Task, 20))
     Task.xq.pipeline.archives.prepare()
 

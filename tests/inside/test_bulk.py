@@ -284,8 +284,8 @@ def test_jobs_that_end_throw_away_what_others_left_behind_a_day_ago(timed):
     assert staged_rows(Task) == 0
 
 
-def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
-    Task = make_shared()
+def test_two_that_commit_one_job_at_once_put_it_once(make_live):
+    Task = make_live()
     db = Task._meta.database
     job = elsewhere(Task.xq.pipeline.bulk().begin(["name"], "tonight"))
     staged = [job.stage([[[f"{part}"] * 500]], part) for part in range(2)]
@@ -305,8 +305,8 @@ def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
     assert is_exact(Task)
 
 
-def test_processes_stage_at_the_same_time(make_shared):
-    Task = make_shared({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
+def test_processes_stage_at_the_same_time(make_live):
+    Task = make_live({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
     db = Task._meta.database
     job = elsewhere(Task.xq.pipeline.bulk().begin(["size"]))
 
@@ -323,8 +323,8 @@ def test_processes_stage_at_the_same_time(make_shared):
     assert [task.size for task in Task.select().order_by(Task.id)] == [*range(1000)] * 3
 
 
-def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again(make_shared):
-    Task = make_shared({"limit": 100_000})
+def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again(make_live):
+    Task = make_live({"limit": 100_000})
     db = Task._meta.database
 
     def run() -> Any:
@@ -367,8 +367,8 @@ def test_rows_that_a_crash_of_the_server_has_taken_are_missed(make_shared):
     assert is_exact(Task)
 
 
-def test_who_waits_for_a_task_is_woken_by_a_job_of_another_process(make_shared):
-    Task = make_shared()
+def test_who_waits_for_a_task_is_woken_by_a_job_of_another_process(make_live):
+    Task = make_live()
     db = Task._meta.database
     job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
 
@@ -519,9 +519,9 @@ def test_the_defaults_of_the_model_hold_for_columns_that_a_frame_does_not_bring(
     assert Task.get(Task.name == "a").size == 7
 
 
-def test_a_default_that_cannot_travel_is_refused_in_words(make_shared):
+def test_a_default_that_cannot_travel_is_refused_in_words(make_live):
     stuck = threading.Lock()
-    Task = make_shared(attributes={"size": pw.IntegerField(default=partial(id, stuck))})
+    Task = make_live(attributes={"size": pw.IntegerField(default=partial(id, stuck))})
     bulk = elsewhere(Task.xq.pipeline.bulk())
     with pytest.raises(xq.ConfigurationError, match="what makes values for 'size' is not known to this process"):
         bulk.begin(["name"])

@@ -49,32 +49,32 @@ def test_a_batch_is_not_written_within_a_transaction(make):
         Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
 
 
-def test_of_several_that_write_one_batch_one_does(make_shared):
-    Task = make_shared()
+def test_of_several_that_write_one_batch_one_does(make_live):
+    Task = make_live()
     Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
     Task.xq.pipeline.rollup("told").install()
 
     def write() -> bool:
         return Task.xq.pipeline.write_batch("names", "stream", 1, lambda: Task.put(task())) is True
 
-    assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
+    assert sorted(in_threads(make_live.db, *[write] * 4)) == [False, False, False, True]
     assert Task.select().count() == 1
 
 
-def test_of_several_that_write_the_first_batch_one_does(make_shared):
-    Task = make_shared()
+def test_of_several_that_write_the_first_batch_one_does(make_live):
+    Task = make_live()
     Task.xq.pipeline.write_batch("another", "stream", 0, lambda: None)
     for round_ in range(5):
 
         def write() -> bool:
             return Task.xq.pipeline.write_batch(f"names {round_}", "stream", 0, lambda: Task.put(task())) is True  # noqa: B023
 
-        assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
+        assert sorted(in_threads(make_live.db, *[write] * 4)) == [False, False, False, True]
     assert Task.select().count() == 5
 
 
-def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared):
-    Task = make_shared()
+def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_live):
+    Task = make_live()
     Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
 
     def other() -> Generator[Any, Any, None]:
@@ -85,7 +85,7 @@ def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared
         yield "ready"
         Task.xq.pipeline.write_batch("names", "stream", 1, die)
 
-    with another_process(make_shared.db, other) as process:
+    with another_process(make_live.db, other) as process:
         assert next(process) == "ready"
         process.post(None)
         process.join()

@@ -13,7 +13,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS, Maker, database_on
+from tests.conftest import SERVERS, database_on, live
 from tests.inside.steps import look
 from tests.proxy import Proxy, port_of
 from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, waiter
@@ -41,8 +41,8 @@ class Place:
         self.kind = next(kind for kind, server_kind in SERVERS.items() if isinstance(server, server_kind))
         self.name = name
         self.proxy = proxy
-        self.there = Maker(self.database(), None)(FEATURES)  # past the proxy
-        self.Task = Maker(self.database(host=proxy.host, port=proxy.port), None)(FEATURES)
+        self.there = live(self.database())(FEATURES)  # past the proxy
+        self.Task = live(self.database(host=proxy.host, port=proxy.port))(FEATURES)
         self.db = self.Task._meta.database
 
     def close(self) -> None:
@@ -162,12 +162,6 @@ def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what
         nested(place.Task.xq.adapter.store.atomic())
     assert place.states() == {}
     place.Task.put({})
-
-
-def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_error(place):
-    place.Task.put({})
-    place.proxy.cut(place.db)
-    assert place.Task.take().ack().status == "D"
 
 
 def ends(place: Any) -> None:
@@ -318,7 +312,7 @@ def test_a_server_that_lets_nobody_in_any_more_says_so_to_who_takes_first_and_le
         "postgres": "ALTER ROLE worker CONNECTION LIMIT {}",
         "mariadb": "ALTER USER worker WITH MAX_USER_CONNECTIONS {}",
     }[place.kind]
-    Task = Maker(db, None)(FEATURES)
+    Task = live(db)(FEATURES)
     none = {"postgres": -1, "mariadb": 0}[place.kind]
     place.server.run(limit.format(1))
     try:
@@ -446,7 +440,7 @@ def worker(place: Any, n: int = 2) -> Callable[[], Generator[Any, Any, None]]:
     db = as_worker(place)
 
     def script() -> Generator[Any, Any, None]:
-        Task = Maker(db, None)(FEATURES)
+        Task = live(db)(FEATURES)
         held = Task.xq.take_many(n)
         told = yield [task.id for task in held]
         while True:
@@ -503,7 +497,7 @@ def test_who_loses_its_link_only_loses_its_tasks(place):
 
 def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
     monkeypatch.setattr(liveness, "ORPHANS", 0.5)
-    Task = Maker(as_worker(place), None)(FEATURES)
+    Task = live(as_worker(place))(FEATURES)
     Task.put({})
     with Task._meta.database.atomic():
         assert Task.take()
@@ -516,7 +510,7 @@ def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_aft
 
 
 def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
-    Task = Maker(as_worker(place), None)(FEATURES)
+    Task = live(as_worker(place))(FEATURES)
     Task.put({})
     watch(place.there)
     Task.take()
@@ -534,7 +528,7 @@ def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
 def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
     place.there.xq.put_many([{}] * 9)
     watch(place.there)
-    Task = Maker(as_worker(place), None)(FEATURES)
+    Task = live(as_worker(place))(FEATURES)
     lock, unlock = {
         "postgres": ("ALTER ROLE worker NOLOGIN", "ALTER ROLE worker LOGIN"),
         "mariadb": ("ALTER USER worker ACCOUNT LOCK", "ALTER USER worker ACCOUNT UNLOCK"),

@@ -14,7 +14,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import ON_MARIADB, ON_POSTGRES, Maker, database_on
+from tests.conftest import ON_MARIADB, ON_POSTGRES, database_on, live
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.databases import KINDS
@@ -33,7 +33,7 @@ CONNECTIONS = {
 def queue_on(
     database: pw.Database, installed: bool = True, roles: tuple[str, ...] = ("runat",), **attributes: Any
 ) -> Any:
-    maker = Maker(database, None)
+    maker = live(database)
     model = maker.model(**attributes)
     if installed:
         return maker(FEATURES, roles=roles, model=model)

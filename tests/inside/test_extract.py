@@ -10,7 +10,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import task, tasks
 from tests.steps import eventually
 from tests.support.extract import NOW, ODD, READ, VALUES, rows, unpickled
@@ -203,8 +203,8 @@ def begin_anew(Task: Any) -> None:
     Task.xq.install()
 
 
-def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_shared):
-    Task = make_shared({"history": True})
+def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_live):
+    Task = make_live({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
     assert eventually(lambda: extract.checkpoint() != ())
@@ -223,8 +223,8 @@ def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refus
         extract.checkpoint(checkpoint)
 
 
-def test_a_checkpoint_whose_row_was_written_at_another_moment_is_refused_whichever_is_later(make_shared):
-    Task = make_shared({"history": True})
+def test_a_checkpoint_whose_row_was_written_at_another_moment_is_refused_whichever_is_later(make_live):
+    Task = make_live({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
     if not extract.witness:
@@ -238,8 +238,8 @@ def test_a_checkpoint_whose_row_was_written_at_another_moment_is_refused_whichev
             extract.checkpoint((id_, another))
 
 
-def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_shared):
-    Task = make_shared({"history": True})
+def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_live):
+    Task = make_live({"history": True})
     Task.xq.put_many(tasks(3))
     extract = unpickled(Task, "history")
     assert eventually(lambda: len(rows(extract, "id", until=extract.checkpoint())) == 3)
@@ -266,14 +266,14 @@ def test_what_there_is_not_is_refused_in_words(make_shared):
 
 
 def test_a_queue_in_memory_is_read_by_nobody_else():
-    Task = Maker(pw.SqliteDatabase(":memory:"), None)()
+    Task = live(pw.SqliteDatabase(":memory:"))()
     with pytest.raises(xq.ConfigurationError, match="in memory"):
         Task.xq.pipeline.extract()
     Task._meta.database.close()
 
 
 def test_a_file_that_is_not_on_this_machine_is_not_made(tmp_path):
-    Task = Maker(pw.SqliteDatabase(str(tmp_path / "app.db")), None)()
+    Task = Maker(pw.SqliteDatabase(str(tmp_path / "app.db")))()
     extract = unpickled(Task)
     elsewhere = tmp_path / "elsewhere.db"
     address = replace(extract.address, parameters={**extract.address.parameters, "database": str(elsewhere)})

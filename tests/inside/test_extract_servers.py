@@ -19,9 +19,9 @@ def shared_db(request, tmp_path):
 
 
 @pytest.fixture
-def held(make_shared):
+def held(make_live):
     """A queue with one row of history that is not committed yet, and one after it that is."""
-    Task = make_shared({"history": True})
+    Task = make_live({"history": True})
     Task.put(task())
     with put_late(Task) as commit:
         Task.put(task())
@@ -55,10 +55,10 @@ def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile
     assert len(rows(extract, "id")) == 3
 
 
-def test_a_number_that_was_given_to_nothing_holds_a_checkpoint_up_for_a_moment_only(make_shared):
-    Task = make_shared({"history": True})
+def test_a_number_that_was_given_to_nothing_holds_a_checkpoint_up_for_a_moment_only(make_live):
+    Task = make_live({"history": True})
     Task.put(task())
-    with make_shared.db.atomic() as transaction:
+    with make_live.db.atomic() as transaction:
         Task.xq.put_many(tasks(3))
         transaction.rollback()
     Task.put(task())
@@ -67,13 +67,13 @@ def test_a_number_that_was_given_to_nothing_holds_a_checkpoint_up_for_a_moment_o
 
 
 def test_a_number_of_which_no_row_is_seen_holds_a_checkpoint_up_as_long_as_it_may_be_about_to_be_written(
-    make_shared, monkeypatch
+    make_live, monkeypatch
 ):
-    Task = make_shared({"history": True})
-    if not isinstance(make_shared.db, pw.MySQLDatabase):
+    Task = make_live({"history": True})
+    if not isinstance(make_live.db, pw.MySQLDatabase):
         return  # PostgreSQL goes by transactions
     Task.put(task())
-    with make_shared.db.atomic() as transaction:
+    with make_live.db.atomic() as transaction:
         Task.put(task())
         transaction.rollback()
     Task.put(task())

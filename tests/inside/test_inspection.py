@@ -14,8 +14,8 @@ def found(Task, words):
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB shows them to those with PROCESS
-def test_doctor_finds_a_transaction_that_stays_open(make_shared, monkeypatch):
-    Task, db = make_shared(), make_shared.db
+def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
+    Task, db = make_live(), make_live.db
     Task.xq.put_many(tasks(2))
     monkeypatch.setattr(inspection, "LONG", 0.0)
     other = type(db)(db.database, **db.connect_params)

@@ -16,7 +16,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on
+from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on, live
 from tests.factories import task, tasks
 from tests.inside.steps import look
 from tests.servers import Postgres
@@ -73,8 +73,8 @@ def test_where_the_session_of_the_process_ends_within_a_take_the_next_one_takes(
     assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1, "T-X": 1}
 
 
-def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shared, monkeypatch):
-    Task = make_shared(roles=("owner",))
+def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_live, monkeypatch):
+    Task = make_live(roles=("owner",))
     put = Task.put(task())
     session = Task.xq.session()
     taken: list[Any] = []
@@ -88,7 +88,7 @@ def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shar
             taken.append(Task.ack(put.id))
 
     left, ended = threading.Event(), threading.Event()
-    other = threading.Thread(target=lambda: in_threads(make_shared.db, work))
+    other = threading.Thread(target=lambda: in_threads(make_live.db, work))
 
     def leaves_late(self: sessions.Sessions, leaving: sessions.Session) -> None:
         monkeypatch.undo()
@@ -106,8 +106,8 @@ def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shar
     assert session.closed
 
 
-def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_shared):
-    Task = make_shared(roles=("owner",))
+def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_live):
+    Task = make_live(roles=("owner",))
     put = Task.put(task())
     session = Task.xq.session()
 
@@ -117,25 +117,25 @@ def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_s
             yield found.id
             yield found.ack().id
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == put.id
         session.release()  # as the end of this process would
-        look(make_shared.db)
+        look(make_live.db)
         assert state(Task, put) == "T"
         assert next(other) == put.id
 
 
-def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
-    Task = make_shared(roles=("owner",))
+def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
+    Task = make_live(roles=("owner",))
     put = Task.put(task())
 
     def child() -> Any:
         yield Task.take().id
-        yield sessions.of(make_shared.db).own().uuid
+        yield sessions.of(make_live.db).own().uuid
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(make_shared.db).liveness
+        proof = sessions.of(make_live.db).liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)
@@ -144,10 +144,10 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
     assert Task.take().id == put.id
 
 
-def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
-    db = make_shared.db
+def test_a_worker_asks_again_when_the_database_is_locked(make_live):
+    db = make_live.db
     make_impatient(db)
-    Task = make_shared({"buried": True, "keep": True}, roles=("runat", "attempts"))
+    Task = make_live({"buried": True, "keep": True}, roles=("runat", "attempts"))
     put = Task.put(task())
     locked, refused = threading.Event(), threading.Event()
     done = []
@@ -204,39 +204,39 @@ def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
     assert [row.event for row in Task.xq.history(taken)] == ["put", "take", "ack"]
 
 
-def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
-    Task = make_shared({"history": 0.5, "keep": True})
+def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_live):
+    Task = make_live({"history": 0.5, "keep": True})
     Task.put(task())
     Task.take().ack()
     eventually(lambda: len(Task.xq.History.select()) <= 1)  # the newest row stays, for its number
     eventually(lambda: Task.xq.history() == [])
 
 
-def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
+def test_a_signal_that_is_lost_is_made_up_for(make_live, monkeypatch):
     for listening in (FileNotifier, ServerNotifier):
         monkeypatch.setattr(listening, "wait", lambda self, seconds, eagerly: threading.Event().wait(seconds))
-    Task = make_shared()
-    work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
+    Task = make_live()
+    work = Work(make_live.db, lambda: Task.take(timeout=PATIENCE))
     eventually(Task.xq.waiting)
-    another_program(make_shared.db, "INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
+    another_program(make_live.db, "INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
     assert work.result().id == 1
 
 
 @pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)  # which notifies nobody: the thread polls
-def test_a_caller_that_begins_to_wait_wakes_a_thread_that_polls(make_shared):
-    Task = make_shared()
+def test_a_caller_that_begins_to_wait_wakes_a_thread_that_polls(make_live):
+    Task = make_live()
     Task.put(task())
     Task.take().ack()
-    running: Any = threads()[make_shared.db]._notifier
+    running: Any = threads()[make_live.db]._notifier
     notifier = ServerNotifier(running._session)
-    work = Work(make_shared.db, lambda: notifier.wait(PATIENCE, eagerly=False))
+    work = Work(make_live.db, lambda: notifier.wait(PATIENCE, eagerly=False))
     notifier.expect()
     assert work.result() is False
     notifier.close()
 
 
-def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
-    Task = make_shared()
+def test_a_child_has_no_part_in_the_connection_of_its_parent(make_live):
+    Task = make_live()
     Task.put(task())
     reading, writing = os.pipe()
     child = os.fork()
@@ -246,7 +246,7 @@ def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
             Task.put(task())
         finally:
             os._exit(0)
-    make_shared.db.close()
+    make_live.db.close()
     os.write(writing, b"x")
     os.waitpid(child, 0)
     os.close(reading)
@@ -254,36 +254,36 @@ def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
     assert Task.select().count() == Task.xq.count() == 2
 
 
-def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
-    Task = make_shared(roles=("owner",))
+def test_a_task_whose_session_nobody_lists_comes_back(make_live):
+    Task = make_live(roles=("owner",))
     put = Task.put(task())
 
     def child() -> Any:
         Task.take()
-        yield sessions.of(make_shared.db).own().uuid
+        yield sessions.of(make_live.db).own().uuid
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         name = next(other)
-        make_shared.db.execute_sql(f"DELETE FROM xq_session WHERE uuid = '{name}'")
+        make_live.db.execute_sql(f"DELETE FROM xq_session WHERE uuid = '{name}'")
         with pytest.raises((AssertionError, EOFError)):
             next(other)
     assert eventually(Task.take).id == put.id
 
 
-def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_shared, monkeypatch):
+def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_live, monkeypatch):
     monkeypatch.setattr(liveness, "ORPHANS", 2.0)
-    Task = make_shared(roles=("owner",))
+    Task = make_live(roles=("owner",))
     assert Task.take() is None  # which looks for such tasks; the next look is the thread's
     put = Task.put(task())
-    another_program(make_shared.db, f"UPDATE task SET status = 'T', owner = '{uuid.uuid4()}/0'")
+    another_program(make_live.db, f"UPDATE task SET status = 'T', owner = '{uuid.uuid4()}/0'")
     eventually(lambda: state(Task, put) == "R")
 
 
-def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_finds_no_queue(make_shared):
-    Task = make_shared(roles=("owner",))
+def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_finds_no_queue(make_live):
+    Task = make_live(roles=("owner",))
     Task.put(task())
-    mine = sessions.of(make_shared.db)
+    mine = sessions.of(make_live.db)
     taken = Task.take()
     proof = mine.liveness
     mine.use_liveness(lambda: None)
@@ -292,16 +292,16 @@ def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_find
     assert mine.liveness is proof
 
     def child() -> Any:
-        look(make_shared.db)
+        look(make_live.db)
         yield Task.xq.count("T")
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == 1
     assert taken.ack()
 
 
-def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_shared, monkeypatch):
-    Task = make_shared(roles=("owner",))
+def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_live, monkeypatch):
+    Task = make_live(roles=("owner",))
     put = Task.put(task())
     end = sessions.Sessions.end
     joined = []
@@ -314,7 +314,7 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
         except xq.UnknownSession:
             yield False
 
-    with another_process(make_shared.db, joins) as other:
+    with another_process(make_live.db, joins) as other:
         next(other)
 
         def ends_late(self: sessions.Sessions, name: str, event: str) -> None:
@@ -329,8 +329,8 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
     assert state(Task, put) == "R"
 
 
-def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_shared, monkeypatch):
-    Task = make_shared(roles=("owner",))
+def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_live, monkeypatch):
+    Task = make_live(roles=("owner",))
     Task.put(task())
     held, lose = Task.take(), sessions.Sessions.lose
 
@@ -340,12 +340,12 @@ def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken
 
     def loses_late(self: sessions.Sessions, session: sessions.Session) -> None:
         monkeypatch.undo()
-        look(make_shared.db)  # as the thread that looks after the database does
+        look(make_live.db)  # as the thread that looks after the database does
         lose(self, session)
 
-    mine = sessions.of(make_shared.db).own().uuid
+    mine = sessions.of(make_live.db).own().uuid
     monkeypatch.setattr(sessions.Sessions, "lose", loses_late)
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == "closed"
         with pytest.raises(xq.WrongState):
             held.ack()
@@ -394,18 +394,18 @@ def somebody_waits_for(db: pw.Database) -> bool:
 
 @ON_SERVERS
 @pytest.mark.parametrize("finish", ["ack", "release", "ack_many", "write"])
-def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it(make_shared, finish):
-    Task = make_shared()
+def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it(make_live, finish):
+    Task = make_live()
     Task.xq.put_many(tasks(2))
     mine = Task.xq.take_many(2)
     calls = {
         "ack_many": lambda: Task.xq.ack_many(mine[:1]),
         "write": lambda: Task.xq._finish.write(mine[0], {"name": "mine"}),
     }
-    with make_shared.db.atomic():
-        make_shared.db.execute_sql("UPDATE task SET name = 'theirs'")
-        late = Work(make_shared.db, calls.get(finish, lambda: getattr(mine[0], finish)()))
-        eventually(lambda: somebody_waits_for(make_shared.db))
+    with make_live.db.atomic():
+        make_live.db.execute_sql("UPDATE task SET name = 'theirs'")
+        late = Work(make_live.db, calls.get(finish, lambda: getattr(mine[0], finish)()))
+        eventually(lambda: somebody_waits_for(make_live.db))
     late.result()
     assert Task.select().count() == {"ack": 1, "release": 2, "ack_many": 1, "write": 2}[finish]
     assert Task.select().where(Task.name == "mine").count() == (finish == "write")
@@ -416,17 +416,17 @@ def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_fini
 @LEVELS
 @pytest.mark.parametrize("roles", [(), ("owner",)])
 @pytest.mark.parametrize("finish", ["ack", "release"])
-def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_shared, level, roles, finish):
-    isolate(make_shared.db, level)
-    Task = make_shared(roles=roles)
+def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_live, level, roles, finish):
+    isolate(make_live.db, level)
+    Task = make_live(roles=roles)
     put = Task.put(task())
     mine = Task.take()
     with Task.xq.session():
-        with make_shared.db.atomic():
+        with make_live.db.atomic():
             Task.xq.snatch(put)
             theirs = Task.take()
-            late = Work(make_shared.db, lambda: getattr(Task, finish)(mine))
-            eventually(lambda: somebody_waits_for(make_shared.db))
+            late = Work(make_live.db, lambda: getattr(Task, finish)(mine))
+            eventually(lambda: somebody_waits_for(make_live.db))
         with pytest.raises(xq.NotOwner):
             late.result()
         assert state(Task, put) == "T"
@@ -436,12 +436,12 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # which tells who looks
 def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
-    make_shared, monkeypatch
+    make_live, monkeypatch
 ):
     monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
-    db = make_shared.db
+    db = make_live.db
     make_impatient(db)
-    Task = make_shared()
+    Task = make_live()
     Task.put(task())
 
     def child() -> Any:
@@ -461,8 +461,8 @@ def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_fr
 
 
 @ON_SERVERS
-def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_application(make_shared):
-    db = make_shared.db
+def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_application(make_live):
+    db = make_live.db
     isolate(db, "SERIALIZABLE")
     if isinstance(db, pw.MySQLDatabase):  # as it is by itself from MariaDB 11.6 on
         db.connect_params["init_command"] = "SET tx_isolation = 'SERIALIZABLE', innodb_snapshot_isolation = ON"
@@ -470,7 +470,7 @@ def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_
             db.connect()
         except pw.OperationalError:
             pytest.skip("this MariaDB has no innodb_snapshot_isolation")
-    Task = make_shared(roles=("owner",))
+    Task = make_live(roles=("owner",))
     Task.put(task())
     taken, mine, gone = Task.take(), sessions.of(db), str(uuid.uuid4())
     db.execute_sql(f"INSERT INTO xq_alive (uuid, process) VALUES ('{gone}', 7)")
@@ -490,7 +490,7 @@ def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_
 @ON_POSTGRES
 def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
     with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
-        Task = Maker(db, None)({"keep": True})
+        Task = live(db)({"keep": True})
         Task.xq.put_many([task()] * 3)
         held = Task.xq.take_many(3)
 
@@ -524,19 +524,19 @@ def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_
 
 @ON_SERVERS
 @LEVELS
-def test_who_begins_to_wait_amid_the_transaction_of_an_ack_is_told_of_it(make_shared, level):
-    isolate(make_shared.db, level)
-    Task = make_shared(roles=("owner",))
+def test_who_begins_to_wait_amid_the_transaction_of_an_ack_is_told_of_it(make_live, level):
+    isolate(make_live.db, level)
+    Task = make_live(roles=("owner",))
     Task.put(task())
     taken = Task.take()
     waits: list[Work] = []
 
     def finish() -> None:
-        with make_shared.db.atomic():
-            make_shared.db.execute_sql("SELECT count(*) FROM xq_setting").fetchall()  # its moment is now
+        with make_live.db.atomic():
+            make_live.db.execute_sql("SELECT count(*) FROM xq_setting").fetchall()  # its moment is now
             if not waits:
-                waits.append(Work(make_shared.db, lambda: Task.xq.wait(taken, timeout=PATIENCE)))
-                Work(make_shared.db, lambda: eventually(Task.xq.waiting)).result()
+                waits.append(Work(make_live.db, lambda: Task.xq.wait(taken, timeout=PATIENCE)))
+                Work(make_live.db, lambda: eventually(Task.xq.waiting)).result()
             taken.ack()
 
     try:

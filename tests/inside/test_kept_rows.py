@@ -22,8 +22,8 @@ EACH_FAILURE = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=OWNERS)
-def queue(request, make_shared):
-    queue = make_shared({"delayed": True, "ttr": 3600}, roles=OWNERS[request.param])
+def queue(request, make_live):
+    queue = make_live({"delayed": True, "ttr": 3600}, roles=OWNERS[request.param])
     queue.xq.put_many([{"name": name} for name in ("good", "bad", "fine")])
     return queue
 

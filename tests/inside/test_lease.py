@@ -98,9 +98,9 @@ def test_a_lease_has_tasks_of_a_composite_key_and_any_shape(make):
     assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-X": 1, "T-R": 1}
 
 
-def test_a_worker_touches_its_task_while_the_function_runs(make_shared, monkeypatch):
+def test_a_worker_touches_its_task_while_the_function_runs(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared({"ttr": True, "keep": True}, roles=("runat", "ttr"))
+    Task = make_live({"ttr": True, "keep": True}, roles=("runat", "ttr"))
     seen: list[bool] = []
 
     def work(found: Any) -> None:
@@ -118,9 +118,9 @@ def test_a_worker_touches_its_task_while_the_function_runs(make_shared, monkeypa
 
 
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
-def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_shared, monkeypatch):
+def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat",))
+    Task = make_live({"ttr": 60, "keep": True}, roles=("runat",))
     locked, touched = threading.Event(), threading.Event()
 
     def work(found: Any) -> None:
@@ -160,9 +160,9 @@ def test_a_heartbeat_reports_a_task_that_another_session_released(make_shared, m
     assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)
 
 
-def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_shared, monkeypatch):
+def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat",))
+    Task = make_live({"ttr": 60, "keep": True}, roles=("runat",))
     lost: list[bool] = []
 
     @Task.xq.worker(batch=3)

@@ -21,7 +21,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SHARED, Maker
+from tests.conftest import DATABASES, SHARED, Maker, live
 from tests.inside.steps import look
 from tests.steps import (
     PATIENCE,
@@ -53,8 +53,8 @@ def roles(request):
 
 
 @pytest.fixture
-def queue(make_shared, roles):
-    return make_shared(FEATURES, roles=roles)
+def queue(make_live, roles):
+    return make_live(FEATURES, roles=roles)
 
 
 def another(make: Maker, table: str, **options: Any) -> Any:
@@ -80,8 +80,8 @@ def test_a_process_that_only_puts_has_no_session_and_no_thread(queue):
         assert next(other) == (1, [])
 
 
-def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queues(make_shared):
-    One, Two = make_shared(FEATURES), another(make_shared, "two")
+def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queues(make_live):
+    One, Two = make_live(FEATURES), another(make_live, "two")
 
     def child() -> Any:
         yield open_sessions(One)
@@ -97,9 +97,9 @@ def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queue
         assert next(other) == first
 
 
-def test_each_database_has_a_session_of_its_own(make_shared, another_database):
+def test_each_database_has_a_session_of_its_own(make_live, another_database):
     with another_database() as elsewhere:
-        One, Two = make_shared(FEATURES), Maker(elsewhere, None)(FEATURES)
+        One, Two = make_live(FEATURES), live(elsewhere)(FEATURES)
         One.take()
         Two.take()
         assert len({*open_sessions(One), *open_sessions(Two)}) == 2
@@ -109,9 +109,9 @@ def test_each_database_has_a_session_of_its_own(make_shared, another_database):
 
 
 @pytest.mark.parametrize("ttr", TTR)
-def test_a_killed_process_gives_its_tasks_back(make_shared, roles, ttr):
-    One = make_shared(FEATURES | TTR[ttr], roles=roles)
-    Two = another(make_shared, "two", roles=roles)
+def test_a_killed_process_gives_its_tasks_back(make_live, roles, ttr):
+    One = make_live(FEATURES | TTR[ttr], roles=roles)
+    Two = another(make_live, "two", roles=roles)
     watch(One)
     watch(Two)
     One.xq.put_many([{}] * 6)
@@ -119,7 +119,7 @@ def test_a_killed_process_gives_its_tasks_back(make_shared, roles, ttr):
     ours, buried = One.xq.take_many(2)
     buried.bury()
     One.put({}, delay=3600)
-    with another_process(make_shared.db, takes(One, Two, n=3)) as other:
+    with another_process(make_live.db, takes(One, Two, n=3)) as other:
         session = next(other)
         assert (One.xq.count("T"), Two.xq.count("T")) == (4, 1)
         other.kill()
@@ -132,54 +132,40 @@ def test_a_killed_process_gives_its_tasks_back(make_shared, roles, ttr):
     assert ours.ack().id == ours.id
 
 
-def test_who_waits_is_given_the_task_of_a_killed_process(queue):
-    queue.put({})
-
-    def waits() -> Any:
-        yield
-        yield queue.take(timeout=PATIENCE).id
-
-    with processes(queue._meta.database, takes(queue), waits) as (holder, waiter):
-        next(holder)
-        next(waiter)
-        holder.kill()
-        assert next(waiter) == 1
-
-
-def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_that_does(make_shared):
-    One = make_shared(FEATURES)
+def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_that_does(make_live):
+    One = make_live(FEATURES)
 
     def dies() -> Any:
-        Two = another(Maker(make_shared.db, None), "two")
+        Two = another(live(make_live.db), "two")
         Two.put({})
         One.put({})
         One.take()
         yield Two.take().id
 
     def comes() -> Any:
-        Two = another(Maker(make_shared.db, None), "two")
+        Two = another(live(make_live.db), "two")
         yield eventually(Two.take).id
 
     watch(One)
-    with another_process(make_shared.db, dies) as other:
+    with another_process(make_live.db, dies) as other:
         assert next(other) == 1
         other.kill()
         eventually(lambda: One.xq.count("T") == 0)
-        look(make_shared.db)
-        assert list(make_shared.db.execute_sql("SELECT status FROM two")) == [("T",)]
-    with another_process(make_shared.db, comes) as other:
+        look(make_live.db)
+        assert list(make_live.db.execute_sql("SELECT status FROM two")) == [("T",)]
+    with another_process(make_live.db, comes) as other:
         assert next(other) == 1
 
 
-def test_a_look_at_who_lives_that_fails_is_made_again(make_shared, caplog):
-    Task = make_shared(FEATURES)
-    make_impatient(make_shared.db)
+def test_a_look_at_who_lives_that_fails_is_made_again(make_live, caplog):
+    Task = make_live(FEATURES)
+    make_impatient(make_live.db)
     watch(Task)
     Task.put({})
-    with another_process(make_shared.db, takes(Task)) as other, make_shared.db.connection_context():
+    with another_process(make_live.db, takes(Task)) as other, make_live.db.connection_context():
         next(other)
-        with suppress(KeyError), writing(make_shared.db):
-            make_shared.db.execute_sql("UPDATE xq_session SET ends = ends")
+        with suppress(KeyError), writing(make_live.db):
+            make_live.db.execute_sql("UPDATE xq_session SET ends = ends")
             other.kill()
             eventually(lambda: "the maintenance thread failed" in caplog.text)
             raise KeyError  # nothing is written that would be a reason to look
@@ -267,8 +253,8 @@ def test_parent_and_child_prove_each_for_itself_that_they_live(queue, dies):
     other.end()
 
 
-def test_forks_of_a_process_whose_thread_works_do_not_hang(make_shared):
-    Task = make_shared(FEATURES | {"ttr": 3600})
+def test_forks_of_a_process_whose_thread_works_do_not_hang(make_live):
+    Task = make_live(FEATURES | {"ttr": 3600})
     watch(Task)
 
     def busy() -> Any:
@@ -284,11 +270,11 @@ def test_forks_of_a_process_whose_thread_works_do_not_hang(make_shared):
         task = Task.take(timeout=0.01)
         yield task is None or task.release().id
 
-    with another_process(make_shared.db, busy) as other:
+    with another_process(make_live.db, busy) as other:
         next(other)
         for _ in range(50):
             other.post(None)
-            with another_process(make_shared.db, child) as forked:
+            with another_process(make_live.db, child) as forked:
                 assert next(forked)
     assert is_exact(Task)
     assert Task.xq.count("T") == 0
@@ -312,11 +298,11 @@ def test_threads_may_share_a_task_and_one_of_them_finishes_it(queue):
 PROGRAM = """
 import multiprocessing, os, sys
 import peewee as pw
-from tests.conftest import DATABASES, SHARED, Maker
+from tests.conftest import DATABASES, SHARED, Maker, live
 
 def work():
     db = pw.{kind}({name!r}, **{params!r})
-    Task = Maker(db, None)({features!r}, roles={roles!r})
+    Task = live(db)({features!r}, roles={roles!r})
     assert len(Task.xq.take_many(2)) == 2
     return Task
 
@@ -352,18 +338,18 @@ def run(program: str, db: pw.Database, folder: Any, roles: tuple[str, ...]) -> i
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_process_that_ends_gives_its_tasks_back_at_once(make_shared, tmp_path, end):
-    Task = make_shared(FEATURES, roles=OWNERS["role"])
+def test_a_process_that_ends_gives_its_tasks_back_at_once(make_live, tmp_path, end):
+    Task = make_live(FEATURES, roles=OWNERS["role"])
     Task.xq.put_many([{}] * 3)
-    assert run(ENDS[end], make_shared.db, tmp_path, OWNERS["role"]) == (1 if end == "an exception" else 0)
+    assert run(ENDS[end], make_live.db, tmp_path, OWNERS["role"]) == (1 if end == "an exception" else 0)
     assert Task.xq.stats().counts["R"] == 3  # and nobody was there to look
     assert Task.xq.sessions() == []
 
 
-def test_a_process_that_ends_without_a_word_gives_its_tasks_back_as_a_killed_one(make_shared, tmp_path):
-    Task = make_shared(FEATURES, roles=OWNERS["side table"])
+def test_a_process_that_ends_without_a_word_gives_its_tasks_back_as_a_killed_one(make_live, tmp_path):
+    Task = make_live(FEATURES, roles=OWNERS["side table"])
     Task.xq.put_many([{}] * 2)
-    assert run("work(); os._exit(3)", make_shared.db, tmp_path, OWNERS["side table"]) == 3
+    assert run("work(); os._exit(3)", make_live.db, tmp_path, OWNERS["side table"]) == 3
     assert Task.xq.count("T") == 2
     assert eventually(Task.take).id == 1
     eventually(lambda: Task.xq.count("T") == 1)
@@ -519,8 +505,8 @@ def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_ano
     assert queue.xq.sessions() == []
 
 
-def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_shared):
-    One, Two = make_shared(FEATURES), another(make_shared, "two")
+def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_live):
+    One, Two = make_live(FEATURES), another(make_live, "two")
     watch(One)
     watch(Two)
     One.put({})
@@ -529,13 +515,13 @@ def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_sha
 
     def child() -> Any:
         One.take()
-        yield sessions.of(make_shared.db).current().uuid
+        yield sessions.of(make_live.db).current().uuid
         yield Two.take() is not None
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         One.xq.session(next(other)).close()
         assert next(other)
-        make_shared.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
+        make_live.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
         eventually(lambda: (One.xq.count("R"), Two.xq.count("R")) == (1, 1))
 
 
@@ -590,23 +576,23 @@ def test_a_session_left_within_a_transaction_that_is_rolled_back_ends_all_the_sa
     eventually(lambda: session.uuid not in open_sessions(queue))
 
 
-def test_a_queue_whose_table_was_dropped_is_in_no_others_way(make_shared):
-    Gone = make_shared(FEATURES, model=make_shared.model(table_name="gone"))
-    Task, Late = make_shared(FEATURES), make_shared(FEATURES, model=make_shared.model(table_name="late"))
+def test_a_queue_whose_table_was_dropped_is_in_no_others_way(make_live):
+    Gone = make_live(FEATURES, model=make_live.model(table_name="gone"))
+    Task, Late = make_live(FEATURES), make_live(FEATURES, model=make_live.model(table_name="late"))
     for each in (Gone, Task, Late):
         each.put({})
         assert each.take().release()
     with Task.xq.session() as session:
         assert all(each.take() for each in (Gone, Task, Late))
-        make_shared.db.execute_sql("DROP TABLE gone")
+        make_live.db.execute_sql("DROP TABLE gone")
         Gone.xq._database._may_move = (None, False, 0.0)  # as where no sweep has asked yet
     assert (Task.xq.count("R"), Late.xq.count("R")) == (1, 1)
     assert session.uuid not in open_sessions(Task)
     assert Task.take().ack()
 
 
-def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypatch):
-    Task = make_shared(FEATURES)
+def test_who_looks_before_a_session_is_listed_looks_again(make_live, monkeypatch):
+    Task = make_live(FEATURES)
     watch(Task)
     Task.put({})
     go, listed = threading.Event(), sessions.Sessions.apart
@@ -617,15 +603,15 @@ def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypat
 
     def child() -> Any:
         monkeypatch.setattr(sessions.Sessions, "apart", late)
-        mine = sessions.of(make_shared.db)
-        takes = threading.Thread(target=in_threads, args=(make_shared.db, Task.take))
+        mine = sessions.of(make_live.db)
+        takes = threading.Thread(target=in_threads, args=(make_live.db, Task.take))
         takes.start()
         yield eventually(lambda: bool(mine.liveness and vars(mine.liveness)["_held"]))
         go.set()
         takes.join(60)
         yield "taken"
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other)
         until = time.monotonic() + 2 * maintenance.LOOK
         eventually(lambda: time.monotonic() > until)  # whoever was told by now has looked
@@ -707,9 +693,9 @@ def test_a_session_that_another_process_closed_keeps_its_tasks_for_its_ttr_and_n
         assert next(other)
 
 
-def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_shared):
+def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_live):
     """Its time is over while the transaction that joins it is not yet committed."""
-    Task, db = make_shared(FEATURES), make_shared.db
+    Task, db = make_live(FEATURES), make_live.db
     watch(Task)
     Task.put({})
     ttr = 7  # longer than it takes to join the session, on a machine that stands still for a while, too
@@ -765,8 +751,8 @@ def test_a_session_ttr_is_a_finite_number_of_seconds(queue, value, error):
     assert list(queue._meta.database.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
 
 
-def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_shared):
-    Task = make_shared(FEATURES)
+def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_live):
+    Task = make_live(FEATURES)
     watch(Task)
     Task.put({})
     over = threading.Event()
@@ -781,9 +767,9 @@ def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an
 
     def look_again_and_again() -> None:
         while not over.is_set():
-            look(make_shared.db)
+            look(make_live.db)
 
-    in_threads(make_shared.db, work, look_again_and_again, look_again_and_again)
+    in_threads(make_live.db, work, look_again_and_again, look_again_and_again)
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -793,7 +779,7 @@ def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(ki
 
     def use() -> weakref.ref[pw.Database]:
         with DATABASES[kind](tmp_path) as db:
-            Task = Maker(db, None)({"ttr": 60}, roles=("runat",))
+            Task = live(db)({"ttr": 60}, roles=("runat",))
             Task.put({})
             Task.take().ack()
             with suppress(xq.NotFound):

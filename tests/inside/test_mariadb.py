@@ -9,7 +9,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conftest import SERVERS, Maker, database_on
+from tests.conftest import SERVERS, database_on, live
 from tests.factories import task, tasks
 from tests.steps import (
     STUCK,
@@ -41,7 +41,7 @@ def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(ki
     with SERVERS[kind]() as server:
         server.create("app")
         with closing(server.peewee("app")) as db:
-            Task = Maker(db, None)({"keep": True})
+            Task = live(db)({"keep": True})
             Task.put(task())
             server.run("SET GLOBAL wait_timeout = 1")  # of connections from here on: those of the take
             held = Task.take()
@@ -61,7 +61,7 @@ def test_a_server_that_keeps_names_in_lower_case_refuses_a_table_with_capitals_a
     with SERVERS[kind](lower_case_table_names=1) as server:
         server.create("app")
         with closing(server.peewee("app")) as db:
-            make = Maker(db, None)
+            make = live(db)
             with pytest.raises(ConfigurationError, match="in lower case: call Task so in the model's Meta"):
                 make(model=make.model(table_name="Task"))
             Task = make(model=make.model(table_name="task"))
@@ -83,7 +83,7 @@ KEYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("set_names", ["utf8mb4 COLLATE utf8mb4_bin", "utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1"])
 def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(db, set_names, key):
     db.init(db.database, **{**db.connect_params, "init_command": f"SET NAMES {set_names}"})
-    Task = Maker(db, None)({"history": True, "keep": True}, attributes=KEYS[key])
+    Task = live(db)({"history": True, "keep": True}, attributes=KEYS[key])
     Task.put({"site": 1, "page": "a"} if KEYS[key] else {})
     held = Task.take()
     assert [row.event for row in Task.xq.history(held.ack())] == ["put", "take", "ack"]
@@ -91,7 +91,7 @@ def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(
 
 def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
     make_impatient(db, STUCK // 2)
-    Task = Maker(db, None)({"keep": True})
+    Task = live(db)({"keep": True})
     for _ in range(5):
         Task.put(task())
 
@@ -110,7 +110,7 @@ def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
 @pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
 def test_an_ack_waits_for_no_task_that_another_has_locked(db, roles):
     isolate(db, "READ COMMITTED")
-    Task = Maker(db, None)({"keep": True, "ttr": 60}, roles=("runat", *roles))
+    Task = live(db)({"keep": True, "ttr": 60}, roles=("runat", *roles))
     Task.xq.put_many(tasks(9))
 
     def takes():
@@ -134,7 +134,7 @@ def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflic
         db.execute_sql("SET SESSION innodb_snapshot_isolation = ON")
     except pw.OperationalError:
         pytest.skip("this MariaDB has no innodb_snapshot_isolation")
-    Task = Maker(db, None)({"keep": True})
+    Task = live(db)({"keep": True})
     Task.put(task())
     with db.atomic() as transaction:
         assert Task.select().count() == 1
@@ -149,7 +149,7 @@ def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflic
 @KIND
 def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
-        Task = Maker(db, None)({"keep": True})
+        Task = live(db)({"keep": True})
         Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
         db.create_tables([Other])
         Other.insert_many([{"name": "a"}] * 2).execute()
@@ -179,7 +179,7 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
 def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_and_is_raised_there(db, monkeypatch):
     monkeypatch.setattr(unit, "REVIEW", -1.0)  # the queue is looked at again at any time
     isolate(db, "SERIALIZABLE")  # where a look waits for who writes
-    Task = Maker(db, None)({"keep": True})
+    Task = live(db)({"keep": True})
     Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
     db.create_tables([Other])
     Other.create(name="a")
@@ -207,7 +207,7 @@ def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_a
 
 
 def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_anew_without_the_rest(db):
-    Task = Maker(db, None)({"keep": True, "unique": True}, roles=("runat", "unique"))
+    Task = live(db)({"keep": True, "unique": True}, roles=("runat", "unique"))
     Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
     db.create_tables([Other])
     Other.create(name="a")
@@ -237,7 +237,7 @@ def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
 def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
     db.execute_sql(f"SET SESSION default_storage_engine = {engine}, SESSION default_tmp_storage_engine = {engine}")
-    maker = Maker(db, None)
+    maker = live(db)
     model: Any = maker.model(**{name: pw.CharField(null=True) for name in ("name", "tube", "owner", "job")})
     with pytest.raises(ConfigurationError, match=rf"task is a table of {engine}, .*: ALTER TABLE") as refused:
         maker({"keep": True, "history": True}, model=model)

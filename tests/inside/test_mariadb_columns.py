@@ -66,16 +66,16 @@ def as_of_0_1(make):
     return model
 
 
-def test_install_moves_what_0_1_installed(make_shared):
-    Task = as_of_0_1(make_shared)
+def test_install_moves_what_0_1_installed(make_live):
+    Task = as_of_0_1(make_live)
     with pytest.raises(xq.NotInstalled, match="layout 5, this is 10"):
         Task.put(task())
 
     def script():
         Task.xq.install()
-        yield made_of_others(make_shared.db)
+        yield made_of_others(make_live.db)
 
-    with processes(make_shared.db, *[script] * 3) as others:
+    with processes(make_live.db, *[script] * 3) as others:
         assert [next(other) for other in others] == [STORED] * 3
     assert Task.stats().transition == {"X-R": 4, "R-T": 2, "T-D": 1}
     assert is_exact(Task)
@@ -84,23 +84,23 @@ def test_install_moves_what_0_1_installed(make_shared):
     assert eventually(Task.take)
     assert sorted(found.utube for found in Task.xq.by_state("T")) == ["a", "b"]
     assert Task.take() is None
-    damages = make_shared.db.execute_sql("CHECK TABLE task, task_xq_utube_1 EXTENDED").fetchall()
+    damages = make_live.db.execute_sql("CHECK TABLE task, task_xq_utube_1 EXTENDED").fetchall()
     assert {found[-1] for found in damages} == {"OK"}
 
 
-def test_the_ddl_as_text_moves_it_as_well(make_shared):
-    Task = as_of_0_1(make_shared)
-    run_script(make_shared.db, Task.xq.ddl())
-    assert made_of_others(make_shared.db) == STORED
+def test_the_ddl_as_text_moves_it_as_well(make_live):
+    Task = as_of_0_1(make_live)
+    run_script(make_live.db, Task.xq.ddl())
+    assert made_of_others(make_live.db) == STORED
     assert Task.xq.check() == []
 
 
-def test_uninstall_takes_the_columns_away_also_those_of_0_1(make_shared):
+def test_uninstall_takes_the_columns_away_also_those_of_0_1(make_live):
     for of_0_1 in (False, True):
-        Task = as_of_0_1(make_shared) if of_0_1 else make_shared(**QUEUE)
+        Task = as_of_0_1(make_live) if of_0_1 else make_live(**QUEUE)
         Task.xq.uninstall()
-        assert made_of_others(make_shared.db) == {}
-        assert list(make_shared.db.get_tables()) == ["task"]
+        assert made_of_others(make_live.db) == {}
+        assert list(make_live.db.get_tables()) == ["task"]
         Task.drop_table()
 
 

@@ -7,7 +7,7 @@ from contextvars import Context
 import pytest
 
 from benchmarks.trace import traced
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import task
 
 CYCLES = 3  # before: what the first call compiles is kept
@@ -16,7 +16,7 @@ CYCLES = 3  # before: what the first call compiles is kept
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("features", [{}, {"ttr": 60, "buried": True}], ids=["no features", "ttr"])
 def test_a_take_on_a_file_makes_at_most_22_python_calls_at_most_8_deep(shared_db, features):
-    Task = Maker(shared_db, None)(features, roles=("runat",) if features else ())
+    Task = live(shared_db)(features, roles=("runat",) if features else ())
     for _ in range(CYCLES):
         Task.put(task())
         Task.take().ack()

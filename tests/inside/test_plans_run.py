@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import tasks
 from xq.adapters.stores import Connection, FileConnection
 
@@ -41,7 +41,7 @@ def sent(monkeypatch):
 @pytest.mark.parametrize("roles", [("runat",), ("runat", "owner")], ids=["side table", "role"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_runs_the_statements_of_its_plan_and_no_others(shared_db, sent, call, roles):
-    Task = Maker(shared_db, None)(FEATURES, roles=roles)
+    Task = live(shared_db)(FEATURES, roles=roles)
     for _ in range(2):  # the first cycle installs, registers the session and looks for due tasks
         Task.xq.put_many(tasks(3))
         taken = Task.take()

@@ -11,7 +11,7 @@ import pytest
 
 import xq
 from tests import servers
-from tests.conftest import Maker, database_on
+from tests.conftest import Maker, database_on, live
 from tests.steps import PATIENCE, another_process, eventually, in_threads, is_exact, waiter
 from xq.adapters.databases import session_connection
 
@@ -31,7 +31,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
         servers.PgBouncer(server, pool_mode="transaction", default_pool_size=4) as pooler,
         closing(pooler.peewee(name, prepare_threshold=None)) as db,
     ):
-        yield Maker(db, None)
+        yield live(db)
 
 
 def test_tasks_are_put_taken_and_acked_by_many_threads(make):

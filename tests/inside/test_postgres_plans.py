@@ -12,7 +12,7 @@ import peewee as pw
 import pytest
 from psycopg import ClientCursor
 
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, live
 from tests.steps import another_program, is_exact
 from xq.adapters import drivers
 from xq.adapters.databases.named import by_position
@@ -36,7 +36,7 @@ def plan_of_take(connection: Any, begins: str = "") -> str:
 
 
 def test_many_tasks_that_come_at_once_are_taken_by_the_index_though_the_table_was_empty(db, monkeypatch):
-    Task: Any = Maker(db, None)()
+    Task: Any = live(db)()
     db.execute_sql(f"ALTER TABLE {Task._meta.table_name} SET (autovacuum_enabled = off)")  # after it, no plan is kept
     monkeypatch.setattr(drivers, "PLANNED", float("inf"))
     Task.take()
@@ -53,7 +53,7 @@ def test_many_tasks_that_come_at_once_are_taken_by_the_index_though_the_table_wa
 
 @pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
 def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(db, roles):
-    Task: Any = Maker(db, None)({"keep": True}, roles=("runat", *roles))
+    Task: Any = live(db)({"keep": True}, roles=("runat", *roles))
     Task.xq.put_many([{}] * 50)
     for other in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
         db.execute_sql(f"SET enable_{other} = off")
@@ -63,7 +63,7 @@ def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(d
 
 
 def test_which_task_of_a_utube_is_the_next_is_found_without_a_look_at_those_behind_it(db):
-    Task: Any = Maker(db, None)({"utube": True}, roles=("owner", "utube"))
+    Task: Any = live(db)({"utube": True}, roles=("owner", "utube"))
     Task.xq.put_many([{"utube": str(i % 10)} for i in range(1_000)])
     for _ in range(9):
         Task.take().ack()
@@ -83,7 +83,7 @@ ALTERED = {
 @pytest.fixture
 def altered(db: pw.Database) -> Any:
     """A queue whose statements are prepared, and what alters its table beside it."""
-    Task: Any = Maker(db, None)({"keep": True, "history": True})
+    Task: Any = live(db)({"keep": True, "history": True})
     Task.xq.put_many([{}] * 9)
     for _ in range(6):
         Task.take().ack()
@@ -135,7 +135,7 @@ SEARCHES = {  # filter -> the index by which the first page is read, and a page 
 def searched(db: pw.Database) -> Any:
     """A queue with rows in every state, whose statistics the server has."""
     features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
-    Task: Any = Maker(db, None)(features, roles=("runat", "priority", "tube", "owner"))
+    Task: Any = live(db)(features, roles=("runat", "priority", "tube", "owner"))
     states = ["R", "B", "T", "W", *["D"] * 46] * 300
     rows = [
         {

@@ -23,7 +23,7 @@ from playhouse.pool import PooledSqliteDatabase
 
 import xq
 from tests.clocks import another_clock, needs_another_clock
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.inside.steps import look
 from tests.steps import PATIENCE, another_process, eventually, processes, state
 from tests.support.life import FEATURES, takes, watch
@@ -51,7 +51,7 @@ def queue_on(path: Path | str, kind: type[pw.Database] = pw.SqliteDatabase, **op
     db = kind(str(path), timeout=20, **options)
     opened.add(db)
     with db.connection_context():
-        return Maker(db, None)(FEATURES, roles=("runat",))
+        return live(db)(FEATURES, roles=("runat",))
 
 
 def locks(path: Path) -> Path:
@@ -230,7 +230,7 @@ def test_a_queue_in_an_attached_schema_is_looked_after(tmp_path):
     def make() -> Any:
         db = pw.SqliteDatabase(str(tmp_path / "app.db"), timeout=20)
         db.attach(str(tmp_path / "other.db"), "other")
-        maker = Maker(db, None)
+        maker = live(db)
         return maker(FEATURES, roles=("runat",), model=maker.model(meta={"schema": "other"}))
 
     Task = make()
@@ -373,12 +373,12 @@ def test_a_process_with_more_than_a_thousand_open_files_has_a_thread_all_the_sam
 SLEEPER = """
 import signal, sys
 import peewee as pw
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.steps import eventually
 from xq.runtime.maintenance import FALLBACK
 from xq.runtime.threads import threads
 db = pw.SqliteDatabase(sys.argv[1], timeout=20)
-Task = Maker(db, None)({"buried": True, "delayed": True}, roles=("runat",))
+Task = live(db)({"buried": True, "delayed": True}, roles=("runat",))
 Task.take()
 Task.put({}, delay=3600)
 (thread,) = threads().values()

@@ -21,7 +21,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, is_exact, state, transitions
 from xq.runtime.maintenance import RETRY
@@ -54,7 +54,7 @@ def folder(tmp_path):
 
 def maker(folder: Path, timeout: float = 20) -> Maker:
     """Makes queues on a file, by its own clock."""
-    return Maker(pw.SqliteDatabase(str(folder / "app.db"), timeout=timeout), None)
+    return live(pw.SqliteDatabase(str(folder / "app.db"), timeout=timeout))
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_file_opened_for_reading_shows_the_queue(make, folder):
     Task = make(FEATURES)
     ready, taken = ready_and_taken(Task)
     with closing(pw.SqliteDatabase(f"file:{folder / 'app.db'}?mode=ro", uri=True)) as db:
-        Seen: Any = Maker(db, None).model()
+        Seen: Any = live(db).model()
         xq.upgrade(Seen, {role: role for role in ("status", "runat", "deadline", "priority")}, FEATURES)
         assert Seen.stats() == Task.stats()
         assert Seen.xq.check() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import DATABASES, SERVERS, Maker
+from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
 from tests.steps import (
     PATIENCE,
@@ -27,7 +27,7 @@ def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_w
     for module, number, value in ((unit, "MANY", 10), (postgres, "ROLL_UP", 20), (mariadb, "ROLL_UP", 20)):
         monkeypatch.setattr(module, number, value)
     with DATABASES[name](tmp_path) as db:
-        Task = Maker(db, None)(FEATURES, roles=("runat", "tube"))
+        Task = live(db)(FEATURES, roles=("runat", "tube"))
         Task.xq.put_many(tasks(2000, tube="a"))
         waits = waiter(Task, lambda: Task.take(timeout=PATIENCE, tube="b"))
         another_program(db, "UPDATE task SET status = 'B'")
@@ -41,7 +41,7 @@ def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_w
 def test_on_postgresql_a_process_does_not_wait_for_another_that_adds_up_the_counters(tmp_path, monkeypatch):
     monkeypatch.setattr(postgres, "ROLL_UP", 1)
     with DATABASES["postgres"](tmp_path) as db:
-        Task = Maker(db, None)(FEATURES, roles=("runat",))
+        Task = live(db)(FEATURES, roles=("runat",))
         for _ in range(5):
             Task.xq.put()
         database = Task.xq._database
@@ -121,13 +121,13 @@ def test_install_keeps_the_takes_that_an_earlier_layout_has_counted(make_shared,
 
 
 @pytest.mark.parametrize("call", ["recount", "reset"])
-def test_of_several_that_set_the_numbers_right_at_once_each_finds_them_as_the_one_before_left_them(make_shared, call):
-    Task = make_shared({"keep": True})
+def test_of_several_that_set_the_numbers_right_at_once_each_finds_them_as_the_one_before_left_them(make_live, call):
+    Task = make_live({"keep": True})
     for _ in range(5):
         Task.xq.put_many(tasks(3))
         Task.take().ack()
         if call == "recount":
             Task.xq._database.open().installation.add_counter("", "", "R", 2)
-        in_threads(make_shared.db, *[getattr(Task.xq, call)] * 4)
+        in_threads(make_live.db, *[getattr(Task.xq, call)] * 4)
         assert is_exact(Task)
         assert all(n >= 0 for n in transitions(Task).values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, live
 from tests.steps import (
     is_exact,
 )
@@ -37,7 +37,7 @@ def test_a_group_stays_dirty_until_a_refresh_that_begins_after_it_became_dirty(m
 @pytest.mark.parametrize("n", [10, 500])
 def test_on_postgresql_an_update_of_many_rows_writes_each_head_and_each_dirty_group_once(tmp_path, n):
     with DATABASES["postgres"](tmp_path) as db:
-        Task = Maker(db, None)({"utube": 1_000}, roles=("utube", "owner"))
+        Task = live(db)({"utube": 1_000}, roles=("utube", "owner"))
         Task.xq.put_many([{"name": str(i), "utube": "ab"[i % 2]} for i in range(n)])
         all_heard(Task)
         tables = "WHERE relname IN ('task_xq_utube_1000', 'task_xq_dirty_groups')"

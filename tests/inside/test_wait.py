@@ -34,11 +34,11 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
     assert not Task.xq._waiting.anybody
 
 
-def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, monkeypatch):
+def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_live, monkeypatch):
     over = threading.Event()
     monkeypatch.setattr(Deadline, "left", property(lambda self: 0.0 if over.is_set() else float(PATIENCE)))
     monkeypatch.setattr(waiters, "_sleep", lambda awake, seconds: over.wait(seconds) and False)
-    Task = make_shared()
+    Task = make_live()
     db = Task._meta.database
     put = Task.put(task())
 
@@ -60,8 +60,8 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, 
         assert waits.result() == (put, True)
 
 
-def test_a_wait_that_is_interrupted_leaves_nobody_waiting(make_shared):
-    Task = make_shared()
+def test_a_wait_that_is_interrupted_leaves_nobody_waiting(make_live):
+    Task = make_live()
     put = Task.put(task())
     mine = threading.get_ident()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it

@@ -34,6 +34,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CORE: Final = "tests/contract/core"
 CONTRACT: Final = "tests/contract"
 INSIDE: Final = "tests/inside"
+GUARANTEES: Final = "tests/guarantees"
 UNIT: Final = "tests/unit"
 DJANGO: Final = "tests/django"
 SPARK: Final = "tests/spark"
@@ -246,7 +247,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/sessions/session.py",
         "if alone and not session.live:",
         "if not session.live:",
-        (f"{CORE}/test_ownership.py::test_a_session_that_another_process_left_is_still_ours",),
+        (f"{GUARANTEES}/test_death.py",),
     ),
     Mutant(
         "a session does not expire when its ttr has passed",
@@ -414,7 +415,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/server.py",
         "                self.one_at_a_time(connection, within)\n                return run(connection",
         "                return run(connection",
-        (f"{CORE}/test_limit.py::test_processes_together_put_no_more_than_the_limit", f"{CORE}/test_limit.py"),
+        (f"{GUARANTEES}/test_once.py::test_no_more_are_put_than_the_limit", f"{CORE}/test_limit.py"),
     ),
     Mutant(
         "a session whose process lives is reaped",

@@ -14,7 +14,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, in_threads, is_exact
 from xq.engine import take as takes
@@ -34,7 +34,7 @@ class Late(Exception):
 @pytest.fixture
 def make_db(db: pw.Database) -> Maker:
     """Makes queues by the database's own clock."""
-    return Maker(db, None)
+    return live(db)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def test_an_interrupted_wait_leaves_nobody_waiting(make_db, kind):
 
 @pytest.mark.parametrize("retval", ["model", "dict"])
 def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_back(shared_db, monkeypatch, retval):
-    Task = Maker(shared_db, None)(FEATURES | {"retval": retval}, roles=("runat", "tube"))
+    Task = live(shared_db)(FEATURES | {"retval": retval}, roles=("runat", "tube"))
     db, ready = Task._meta.database, Takes.any_ready
 
     def any_ready(of: Takes[Any]) -> bool:
@@ -138,7 +138,7 @@ def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_ba
 
 
 def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
-    Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
+    Task, together = live(shared_db)(FEATURES), threading.Barrier(2)
     of_queue, give_back = Task.xq._takes.in_doubt, Batches.give_back
     monkeypatch.setattr(takes, "LASTS", 0)
     of_queue.add(["of nobody"], Late())

@@ -36,6 +36,7 @@ import xq
 from tests.conftest import SERVERS, database_on
 from tests.golden.regenerate import DATABASES, QUEUES, entries
 from tests.servers import Server
+from tests.timing import in_sequence
 from xq.registry import compose
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
 GENERATE = ROOT / "docs" / "generate.py"
 TABS = ROOT / "docs" / "start" / "peewee.md"
 ON_SERVERS = ("docs/start/", "docs/howto/")
-ON_SQLITE = ("docs/start/spark.md",)  # half a minute each, and tests/spark/ has the servers
+ON_SPARK = ("docs/spark.md", "docs/start/spark.md")  # a minute
 
 SIGNATURES = "docs/reference.md"  # is generated, and has no programs
 
@@ -59,6 +60,7 @@ LINK = re.compile(
 # generated
 
 
+@in_sequence
 def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=600)
 
@@ -289,6 +291,7 @@ def skipped(output: str) -> None:
         pytest.skip(output.splitlines()[-1])
 
 
+@in_sequence
 def check_program(text: str, folder: Path) -> None:
     """Run the blocks of a document as one program, and compare what it prints."""
     (folder / "document.py").write_text(program(text))
@@ -320,6 +323,7 @@ def check_walk(text: str, folder: Path) -> None:
             assert block.language != "python", f"line {block.line}: which file is this?"
 
 
+@in_sequence
 def shell(commands: str, folder: Path) -> str:
     """Run commands as a reader types them, and return what they print."""
     lines = "".join(f"{line}\n" for line in commands.splitlines() if not line.startswith("pip install"))
@@ -341,8 +345,13 @@ def check(text: str, folder: Path) -> None:
     (check_walk if is_walk(text) else check_program)(text, folder)
 
 
-@pytest.mark.parametrize("document", PROGRAMS)
+@pytest.mark.parametrize("document", [document for document in PROGRAMS if document not in ON_SPARK])
 def test_the_program_of_a_document_runs_and_prints_what_it_shows(document, tmp_path):
+    check((ROOT / document).read_text(), tmp_path)
+
+
+@pytest.mark.parametrize("document", ON_SPARK)
+def test_the_program_of_a_document_on_spark_runs_and_prints_what_it_shows(document, tmp_path, takes_its_time):
     check((ROOT / document).read_text(), tmp_path)
 
 
@@ -351,7 +360,7 @@ def on_servers() -> Iterator[tuple[str, str]]:
     (sqlite,) = (tab["code"] for tab in TAB.finditer(TABS.read_text()) if tab["name"] == "SQLite")
     for document, kind in product(PROGRAMS, SERVERS):
         code = "".join(block.text for block in blocks((ROOT / document).read_text()))
-        if document.startswith(ON_SERVERS) and document not in ON_SQLITE and sqlite in code:
+        if document.startswith(ON_SERVERS) and document not in ON_SPARK and sqlite in code:
             yield document, kind
 
 

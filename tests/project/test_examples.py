@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shlex
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -94,36 +91,6 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "Nobody: 302 /admin/login/?next=/queues/\nBob is not of the staff: 302\nAnn looks: 200\nAnn digs: 200\n",
         "The history: dig by ann: it answers again\n",
     ),
-    "demo": (
-        "Put examples/demo.py before all others, with wait=. The answer after ",
-        " lines, ",
-        " had taken endless.py, and was killed with kill -9.",
-        "endless.py was Ready again ",
-        "4 workers",
-        "by GROUP BY",
-        "Taken-Ready       1\n",
-        "Taken-Done",
-        "The history of made-by-the-demo/endless.py",
-        *("put ", "take ", "died ", "take ", "ack "),
-        "The slowest to parse",
-        "The largest",
-        "holds one worker was killed, and the others exited with 0",
-        "holds put(wait=) returned what a worker wrote",
-        "holds the killed worker's file was Ready again, and another worker acked it",
-        "holds the broken files are Buried",
-        "holds the statistics equal a GROUP BY",
-        "holds the history has every transition that was counted",
-        "holds every file was taken once, and again 1 that came back\n",
-        "holds every Done file was acked exactly once",
-        "The Buried files are dug up and tried again",
-        "holds of the dug files only the repaired one is Done",
-        "and again 1 that came back and ",
-        " dug up\n",
-        "the same 8 checks hold again",
-        "sqlite3 ",
-        "The console shows it in a browser:\n    ",
-        " -m xq serve ",
-    ),
 }
 
 # Parts at any place: on a machine that pauses for a moment, the last retry is after the delayed mail.
@@ -160,10 +127,10 @@ def check_printed(name: str, out: str) -> None:
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTED, "demo"}  # make demo
 
 
-@pytest.mark.parametrize("name", sorted(name for name in set(PRINTED) - {"demo"} if not name.startswith("spark_")))
+@pytest.mark.parametrize("name", sorted(name for name in PRINTED if not name.startswith("spark_")))
 def test_an_example_runs_and_prints_its_output(name, tmp_path):
     code, out, err = end(start(name, tmp_path))
     assert (code, err) == (0, "")
@@ -210,43 +177,6 @@ TWICE = "Booking.insert_many([{'payment': payment}] * (1 + (payment.id == 1))).e
 # the demo
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, str]:
-    """The demo, run to its end: exit status, output, errors."""
-    folder = tmp_path_factory.mktemp("demo") / "a [new] folder"
-    folder.mkdir()
-    return end(start("demo", folder))
-
-
-def test_the_demo_runs_and_finds_that_all_holds(finished):
-    code, out, err = finished
-    assert (code, err) == (0, "")
-    check_printed("demo", out)
-    assert "FAILS" not in out
-    assert "Left out 0" not in out
-    assert [line for line in out.splitlines() if line.endswith(" ")] == []
-
-
-def test_the_demo_leaves_a_database_that_sqlite3_can_read(finished):
-    _, out, _ = finished
-    (command,) = re.findall(r"^ *sqlite3 (.*)$", out, re.MULTILINE)
-    (file,) = shlex.split(command)
-    with closing(sqlite3.connect(file)) as connection:
-        files, packages = connection.execute("SELECT count(*), count(DISTINCT package) FROM module").fetchone()
-        assert files > 500
-        assert packages > 10
-        assert connection.execute("SELECT DISTINCT status FROM module ORDER BY 1").fetchall() == [("B",), ("D",)]
-        broken = "SELECT status, count(*) FROM module WHERE package = 'made-by-the-demo' GROUP BY 1"
-        assert connection.execute(broken).fetchall() == [("B", 2), ("D", 2)]
-        endless = "SELECT id FROM module WHERE name = 'made-by-the-demo/endless.py'"
-        events = f"SELECT event FROM module_xq_history WHERE key = ({endless}) ORDER BY id"
-        assert [event for (event,) in connection.execute(events)] == ["put", "take", "died", "take", "ack"]
-        did = f"SELECT pid FROM worker JOIN receipt ON worker = pid WHERE module_id = ({endless})"
-        assert len(connection.execute(did).fetchall()) == 1
-        for sql in re.findall(r"sqlite> (.*)", out):
-            assert connection.execute(sql).fetchall(), sql
-
-
 def test_the_demo_does_not_overwrite_a_file(tmp_path):
     file = tmp_path / "letters.db"
     file.write_text("dear diary")
@@ -256,29 +186,6 @@ def test_the_demo_does_not_overwrite_a_file(tmp_path):
     assert "letters.db is there already" in err
     assert [path.name for path in tmp_path.iterdir()] == ["letters.db"]
     assert file.read_text() == "dear diary"
-
-
-def test_the_demo_fails_when_acks_are_seen_twice(tmp_path):
-    file = tmp_path / "demo.db"
-    process = start("demo", tmp_path, "--db", str(file))
-    # While it runs, another program interferes: from now on each receipt is written twice.
-    double = (
-        "CREATE TRIGGER double AFTER INSERT ON receipt WHEN NEW.worker > 0 "
-        "BEGIN INSERT INTO receipt (module_id, worker) VALUES (NEW.module_id, 0); END"
-    )
-    interfered = False
-    while not interfered and process.poll() is None:
-        try:
-            with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as connection:
-                connection.execute(double)
-                interfered = True
-        except sqlite3.OperationalError:  # no such file, or no such table: not yet
-            continue
-    code, out, _ = end(process)
-    assert interfered
-    assert code == 1
-    assert "FAILS every Done file was acked exactly once" in out
-    assert "holds the statistics equal a GROUP BY" in out
 
 
 @pytest.fixture
@@ -325,41 +232,6 @@ def test_the_demo_counts_what_came_back(demo, tmp_path):
     assert all(demo.verify(modules, 4, killed=1).values())
     failed = [what for what, holds in demo.verify(modules, 4).items() if not holds]
     assert failed == ["every file was taken once"]
-
-
-LOST = "CREATE TRIGGER lost AFTER INSERT ON module_xq_history WHEN NEW.event = 'died' BEGIN {}; END"
-
-
-@pytest.mark.parametrize(
-    ("interference", "holds"),
-    [
-        ("", True),
-        (LOST.format("DELETE FROM module_xq_history WHERE id = NEW.id"), False),
-        (LOST.format("UPDATE module SET attempts = 0 WHERE id = NEW.key"), False),
-    ],
-)
-def test_the_demo_kills_a_worker_and_sees_its_file_done_by_another(demo, tmp_path, interference, holds):
-    pipe = tmp_path / "endless.py"
-    os.mkfifo(pipe)
-    modules = demo.open_queue(str(tmp_path / "small.db"), [])
-    demo.db.create_tables([demo.Module, demo.Receipt, demo.Worker])
-    endless = modules.put(demo.described(pipe, "a/endless.py"))
-    assert demo.far_end(pipe) is None
-    with closing(sqlite3.connect(tmp_path / "small.db")) as other:
-        other.executescript(interference)
-    code = f"import sys; sys.path.append({str(EXAMPLES)!r}); import demo; demo.work({str(tmp_path / 'small.db')!r}, [])"
-    workers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    try:
-        deadline = time.monotonic() + 60
-        while (end := demo.far_end(pipe)) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert list(demo.ask_a_worker(modules).values()) == [True]
-        assert list(demo.kill_a_worker(modules, endless, end).values()) == [holds]
-        assert sorted(worker.wait(60) for worker in workers) == [-signal.SIGKILL, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
 
 
 def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, capsys):

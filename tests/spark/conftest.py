@@ -1,6 +1,5 @@
-"""One Spark session for all tests of Spark. Their queues are those of `make_shared`: SQLite (a file) and the servers.
-
-Not by the clock of a test: what Spark's workers do runs by the database's own.
+"""One Spark session for all tests of Spark. Their queues are those of `make_live`: what Spark's workers do runs by the
+database's own clock. They are on SQLite, and those of what reads, writes and takes on the servers as well.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import peewee as pw
 import pytest
 
 import xq
 from tests.browser import browser, window  # noqa: F401 (fixtures)
+from tests.conftest import DATABASES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,13 @@ class NotHere(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     return NotHere.from_parent(parent, path=module_path) if MISSING and not REQUIRED else None
+
+
+@pytest.fixture(params=["sqlite"])
+def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
+    """A fresh database that other processes can open."""
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,8 @@ from xq.pipeline.archives import Archives
 DAY = 86_400_000_000  # microseconds
 
 
-def test_an_archive_and_the_table_are_one(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_an_archive_and_the_table_are_one(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     keys = done(Task, 3)
     before, past = told(all_tasks(spark, Task, out)), Task.xq.history()
     assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
@@ -60,7 +60,7 @@ ROWS = [
 ]
 
 
-def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_shared, tmp_path):
+def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_live, tmp_path):
     class Everything(pw.Model):
         """A field of each kind, and names that need quotes."""
 
@@ -76,13 +76,13 @@ def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_shared, tmp_path):
         status = pw.CharField(default="R")
 
         class Meta:
-            database = make_shared.db
+            database = make_live.db
 
     fields = {"status": "status"}
-    Task, out = make_shared({"keep": True, "history": True}, fields=fields, model=Everything), str(tmp_path)
+    Task, out = make_live({"keep": True, "history": True}, fields=fields, model=Everything), str(tmp_path)
     Task.xq.put_many(ROWS)
     Task.xq.ack_many(Task.xq.take_many(2))
-    quote = "`" if isinstance(make_shared.db, pw.MySQLDatabase) else '"'
+    quote = "`" if isinstance(make_live.db, pw.MySQLDatabase) else '"'
     columns = ", ".join(f"{quote}{field.column_name}{quote}" for field in Task._meta.sorted_fields)
     stored = f"SELECT {columns} FROM everything"
     before = sorted(Task._meta.database.execute_sql(stored).fetchall(), key=repr)
@@ -95,9 +95,9 @@ def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_shared, tmp_path):
     assert sorted(Task._meta.database.execute_sql(stored).fetchall(), key=repr) == before
 
 
-def test_fields_of_any_name_come_back(spark, make_shared, tmp_path):
+def test_fields_of_any_name_come_back(spark, make_live, tmp_path):
     fields = {"a`b": pw.TextField(null=True), "a.b": pw.IntegerField(null=True)}
-    Task, out = make_shared(FEATURES, attributes=fields), str(tmp_path)
+    Task, out = make_live(FEATURES, attributes=fields), str(tmp_path)
     Task.xq.put_many([{"a`b": "one", "a.b": 1}, {"a`b": "two", "a.b": 2}, {}])
     Task.xq.ack_many(Task.xq.take_many(2))
     before = list(Task.select().order_by(Task.id).tuples())
@@ -115,8 +115,8 @@ def days(out, what):
     return sorted(path.name for path in Path(out).glob(f"{what}/*/day=*"))
 
 
-def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_a_day_is_that_of_the_last_transition_into_d(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     (unknown,) = done(Task)
     Task.xq.History.delete().execute()
     again, old = done(Task, 2)
@@ -137,8 +137,8 @@ def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_pat
     assert days(out, "history") == [f"day={day}" for day in sorted(last_days.values())]
 
 
-def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_shared, tmp_path, monkeypatch):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_live, tmp_path, monkeypatch):
+    Task, out = make_live(FEATURES), str(tmp_path)
     done(Task, 2)
     late, stage = Task.xq.put({}).id, Archives.stage
 
@@ -157,8 +157,8 @@ def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_share
     assert type(day) is date
 
 
-def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     done(Task, 2)
     all_of_it, past = all_tasks(spark, Task, out), history(spark, Task, out)
     archive(spark, Task, out)
@@ -167,8 +167,8 @@ def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, ma
             frame.collect()
 
 
-def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_keys_that_are_there_again_are_refused_in_words(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     one, two = done(Task, 2)
     archive(spark, Task, out)
     (later,) = done(Task, 1)
@@ -182,9 +182,9 @@ def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_
     assert is_exact(Task)
 
 
-def test_two_queues_do_not_share_a_folder(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
-    Other = make_shared(FEATURES, attributes={"table_name": "other"})
+def test_two_queues_do_not_share_a_folder(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
+    Other = make_live(FEATURES, attributes={"table_name": "other"})
     keys = done(Task, 2)
     others, past = done(Other, 3), len(Other.xq.history())
     archive(spark, Task, out)
@@ -199,31 +199,31 @@ def test_two_queues_do_not_share_a_folder(spark, make_shared, tmp_path):
     assert {state(Task, key) for key in keys} == {"D"}
 
 
-def test_what_the_model_has_no_field_for_any_more_is_not_lost(spark, make_shared, tmp_path):
+def test_what_the_model_has_no_field_for_any_more_is_not_lost(spark, make_live, tmp_path):
     more, out = {"more": pw.IntegerField(null=True)}, str(tmp_path)
-    Task = make_shared(FEATURES, attributes=more)
+    Task = make_live(FEATURES, attributes=more)
     (key,) = done(Task, 1)
     Task.update(more=7).where(Task.id == key).execute()
     archive(spark, Task, out)
-    make_shared.db.execute_sql("ALTER TABLE task DROP COLUMN more")
-    Later = make_shared(FEATURES)
+    make_live.db.execute_sql("ALTER TABLE task DROP COLUMN more")
+    Later = make_live(FEATURES)
     with pytest.raises(xq.ConfigurationError, match=r"has no fields for any more \(more\)"):
         restore(spark, Later, out)
-    make_shared.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
-    assert restore(spark, make_shared(FEATURES, attributes={"more": pw.IntegerField(null=True)}), out) == 1
-    assert make_shared.db.execute_sql(f"SELECT more FROM task WHERE id = {key}").fetchall() in ([(7,)], ((7,),))
+    make_live.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
+    assert restore(spark, make_live(FEATURES, attributes={"more": pw.IntegerField(null=True)}), out) == 1
+    assert make_live.db.execute_sql(f"SELECT more FROM task WHERE id = {key}").fetchall() in ([(7,)], ((7,),))
 
 
 @pytest.mark.parametrize("call", [restore, all_tasks, history])
-def test_where_there_is_no_archive_is_said(spark, make_shared, tmp_path, call):
-    Task = make_shared(FEATURES)
+def test_where_there_is_no_archive_is_said(spark, make_live, tmp_path, call):
+    Task = make_live(FEATURES)
     with pytest.raises(xq.ConfigurationError, match="there is no archive at .*/mistyped"):
         call(spark, Task, str(tmp_path / "mistyped"))
     assert not (tmp_path / "mistyped").exists()
 
 
-def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, make_shared, tmp_path, monkeypatch):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, make_live, tmp_path, monkeypatch):
+    Task, out = make_live(FEATURES), str(tmp_path)
     keys, write = done(Task, 2), Folder.write
 
     def late(self, name, text):
@@ -245,23 +245,23 @@ def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, mak
 
 
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # where a number may be a text
-def test_what_cannot_be_read_comes_back_into_the_table_with_all_else(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_what_cannot_be_read_comes_back_into_the_table_with_all_else(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     keys = done(Task, 2)
-    make_shared.db.execute_sql(f"UPDATE task SET size = 'many' WHERE id = {keys[0]}")
+    make_live.db.execute_sql(f"UPDATE task SET size = 'many' WHERE id = {keys[0]}")
     with pytest.raises(xq.Error, match="in the table again.* size of Task holds 'many'"):
         archive(spark, Task, out)
     assert {state(Task, key) for key in keys} == {"D"}
     assert is_exact(Task)
-    make_shared.db.execute_sql("UPDATE task SET size = 7 WHERE size = 'many'")
+    make_live.db.execute_sql("UPDATE task SET size = 7 WHERE size = 'many'")
     assert archive(spark, Task, out).tasks == 2
     assert restore(spark, Task, out) == 2
     assert row(Task, keys[0]).size == 7
 
 
-def test_a_history_whose_ids_began_anew_goes_on_in_time(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
-    make_shared(FEATURES, attributes={"table_name": "other"})  # whose records stay when the one is uninstalled
+def test_a_history_whose_ids_began_anew_goes_on_in_time(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
+    make_live(FEATURES, attributes={"table_name": "other"})  # whose records stay when the one is uninstalled
     done(Task, 2)
     key = Task.xq.put({}).id
     Task.xq.put({}, delay=1_000_000)
@@ -278,8 +278,8 @@ def test_a_history_whose_ids_began_anew_goes_on_in_time(spark, make_shared, tmp_
     assert "xq_run" not in found[0].asDict()
 
 
-def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tmp_path):
-    Task, out, chance = make_shared(FEATURES), str(tmp_path), random.Random(7)
+def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_live, tmp_path):
+    Task, out, chance = make_live(FEATURES), str(tmp_path), random.Random(7)
     known: dict[int, str] = {}
     archived: set[int] = set()
     for turn in range(5):
@@ -310,7 +310,7 @@ def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tm
 
 
 @pytest.mark.parametrize("call", [archive, restore, all_tasks, history])
-def test_what_an_archive_needs_is_named(spark, make_shared, tmp_path, call):
-    Task = make_shared({"keep": True})
+def test_what_an_archive_needs_is_named(spark, make_live, tmp_path, call):
+    Task = make_live({"keep": True})
     with pytest.raises(xq.FeatureOff, match="turn on the feature 'history'"):
         call(spark, Task, str(tmp_path))

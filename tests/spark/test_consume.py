@@ -15,8 +15,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
+from tests import conftest
 from tests.factories import task, tasks
 from tests.steps import eventually, is_exact, transitions
+
+shared_db = conftest.shared_db  # on the servers as well
 
 FEATURES = {"keep": True, "buried": True}
 ERROR = {"error": pw.TextField(null=True)}
@@ -25,9 +28,9 @@ NO_SPARK: Any = None  # what is refused before there is need of one
 
 
 @pytest.fixture
-def queue(make_shared):
+def queue(make_live):
     """A queue whose tasks stay when they are done."""
-    return make_shared(FEATURES, roles=ROLES, attributes=ERROR)
+    return make_live(FEATURES, roles=ROLES, attributes=ERROR)
 
 
 @pytest.fixture
@@ -148,8 +151,8 @@ def test_work_that_fails_or_returns_what_cannot_be_loses_nothing(spark, queue, w
         ({"spark": None}, xq.BadType),
     ],
 )
-def test_a_call_that_makes_no_sense_takes_nothing(spark, make_shared, wrong, error):
-    Task = make_shared(FEATURES)
+def test_a_call_that_makes_no_sense_takes_nothing(spark, make_live, wrong, error):
+    Task = make_live(FEATURES)
     Task.put(task())
     given: dict[str, Any] = {"spark": spark, "queue": Task, "work": lambda df: df, **wrong}
     with pytest.raises(error):
@@ -157,8 +160,8 @@ def test_a_call_that_makes_no_sense_takes_nothing(spark, make_shared, wrong, err
     assert transitions(Task) == {"X-R": 1}
 
 
-def test_burying_needs_the_feature(make_shared):
-    Task = make_shared()
+def test_burying_needs_the_feature(make_live):
+    Task = make_live()
     Task.put(task())
     with pytest.raises(xq.FeatureOff, match="on_error='release'"):
         xq.spark.consume(NO_SPARK, Task, lambda df: df)
@@ -187,18 +190,18 @@ def test_what_the_application_writes_is_in_the_transaction_of_the_acks(spark, qu
     assert sorted(row.name for row in Result.select()) == sorted(row.name for row in queue.select())
 
 
-def test_an_error_of_another_queue_about_a_task_of_the_same_key_is_the_applications(spark, queue, make_shared):
+def test_an_error_of_another_queue_about_a_task_of_the_same_key_is_the_applications(spark, queue, make_live):
     queue.xq.put_many(tasks(2))
-    Other = make_shared(FEATURES, roles=ROLES, attributes={"error": pw.TextField(null=True), "table_name": "other"})
+    Other = make_live(FEATURES, roles=ROLES, attributes={"error": pw.TextField(null=True), "table_name": "other"})
     Other.put(task())
     with pytest.raises(xq.WrongState):
         xq.spark.consume(spark, queue, lambda df: df.select("id"), also=lambda rows: Other.ack(1))
     assert (states(queue), states(Other)) == ("RR", "R")
 
 
-def test_tasks_are_touched_as_long_as_they_are_in_hand(spark, make_shared, monkeypatch):
+def test_tasks_are_touched_as_long_as_they_are_in_hand(spark, make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared(FEATURES | {"ttr": 60}, roles=("runat", "ttr"))
+    Task = make_live(FEATURES | {"ttr": 60}, roles=("runat", "ttr"))
     Task.xq.put_many(tasks(2))
     Task.xq.put(task(), ttr=30)
 
@@ -238,9 +241,9 @@ def test_what_another_has_taken_away_is_left_to_him(spark, queue):
     ]
 
 
-def test_values_of_every_type_pass_through_as_they_are(spark, make_shared, another_zone):
-    if isinstance(make_shared.db, pw.MySQLDatabase):
-        make_shared.db.mariadb = True
+def test_values_of_every_type_pass_through_as_they_are(spark, make_live, another_zone):
+    if isinstance(make_live.db, pw.MySQLDatabase):
+        make_live.db.mariadb = True
     own: dict[str, Any] = {
         "big": pw.BigIntegerField(null=True),
         "ok": pw.BooleanField(null=True),
@@ -253,7 +256,7 @@ def test_values_of_every_type_pass_through_as_they_are(spark, make_shared, anoth
         "data": pw.JSONField(null=True),
     }
     site = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
-    Task = make_shared({**FEATURES, "retval": "dict"}, model=make_shared.model(**own, **site))
+    Task = make_live({**FEATURES, "retval": "dict"}, model=make_live.model(**own, **site))
     values = {
         "big": 2**62 + 1,
         "ok": True,
@@ -300,17 +303,17 @@ def test_values_of_every_type_pass_through_as_they_are(spark, make_shared, anoth
     assert by_key == {("a", 1): values, ("a", 2): dict.fromkeys(values), ("b", 1): values | changed}
 
 
-def test_fields_of_any_name_pass_through(spark, make_shared):
-    Task = make_shared(FEATURES, attributes={"a`b": pw.TextField(null=True), "a.b": pw.IntegerField(null=True)})
+def test_fields_of_any_name_pass_through(spark, make_live):
+    Task = make_live(FEATURES, attributes={"a`b": pw.TextField(null=True), "a.b": pw.IntegerField(null=True)})
     Task.xq.put_many([{"a`b": "one", "a.b": 1}, {}])
     assert xq.spark.consume(spark, Task, lambda df: df.withColumn("a.b", F.col("`a.b`") + 1)) == {"ack": 2}
     read = Task.select(getattr(Task, "a`b"), getattr(Task, "a.b")).order_by(Task.id)
     assert list(read.tuples()) == [("one", 2), (None, None)]
 
 
-def test_uuids_of_bytes_pass_through_and_are_keys(spark, make_shared):
+def test_uuids_of_bytes_pass_through_and_are_keys(spark, make_live):
     own = {"id": pw.BinaryUUIDField(primary_key=True), "mark": pw.BinaryUUIDField(null=True)}
-    Task = make_shared(FEATURES, attributes=own)
+    Task = make_live(FEATURES, attributes=own)
     marks = {uuid.UUID(int=1): uuid.UUID(int=2**127), uuid.UUID(int=2): None, uuid.UUID(int=3): uuid.UUID(int=3)}
     Task.xq.put_many([task(id=key, mark=mark) for key, mark in marks.items()])
     new = uuid.UUID(int=2**64)

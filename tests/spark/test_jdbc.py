@@ -16,7 +16,7 @@ import pytest
 from playhouse.postgres_ext import BinaryJSONField
 
 import xq
-from tests.conftest import SERVERS, Maker, database_on
+from tests.conftest import SERVERS, database_on, live
 from tests.steps import eventually
 from tests.support.grant import Land
 from xq.adapters.drivers import connect
@@ -73,15 +73,15 @@ def every_type(db: pw.Database) -> dict[str, pw.Field[Any]]:
     }
 
 
-def test_every_type_comes_right_in_any_time_zone(spark, make_shared):
-    names = every_type(make_shared.db)
-    Task = make_shared(attributes=names)
+def test_every_type_comes_right_in_any_time_zone(spark, make_live):
+    names = every_type(make_live.db)
+    Task = make_live(attributes=names)
     # In New York there was no half past two on that day.
     moments = [datetime(2024, 3, 10, 2, 30, 0, 123456), datetime(1999, 12, 31, 23, 59, 59, 999999)]
     full = {"big": BIG, "small": -7, "day": date(2024, 3, 10), "sure": True, "price": Decimal("1234567.125")}
     full |= {"ratio": 0.1, "who": UUID(int=7), "raw": b"\0\xff", "order": "it's"}
-    full["data"] = {"a": [1, None]} if isinstance(make_shared.db, pw.PostgresqlDatabase) else '{"a": [1, null]}'
-    if isinstance(make_shared.db, pw.MySQLDatabase):  # where Peewee's have no fractions
+    full["data"] = {"a": [1, None]} if isinstance(make_live.db, pw.PostgresqlDatabase) else '{"a": [1, null]}'
+    if isinstance(make_live.db, pw.MySQLDatabase):  # where Peewee's have no fractions
         moments = [at.replace(microsecond=0) for at in moments]
     # NULLs come first: a driver that takes the types from the first rows would be wrong.
     Task.put(dict.fromkeys(names))
@@ -98,8 +98,8 @@ def test_every_type_comes_right_in_any_time_zone(spark, make_shared):
     assert dict(frame.dtypes[1:]) == types
 
 
-def test_the_options_alone_are_enough_and_say_what_is_text(spark, make_shared):
-    Task = make_shared(attributes=every_type(make_shared.db))
+def test_the_options_alone_are_enough_and_say_what_is_text(spark, make_live):
+    Task = make_live(attributes=every_type(make_live.db))
     at = datetime(2024, 3, 10, 2, 30)
     Task.put({"big": BIG, "sure": False, "at": at, "data": None})
     options = xq.spark.jdbc_options(Task, columns=["id", "big", "sure", "at"])
@@ -107,13 +107,13 @@ def test_the_options_alone_are_enough_and_say_what_is_text(spark, make_shared):
     frame = spark.read.format("jdbc").options(**options).load()
     (row,) = frame.collect()
     assert (row.id, row.big, row.sure) == (1, BIG, False)
-    expected = at if isinstance(make_shared.db, pw.PostgresqlDatabase) else "2024-03-10 02:30:00"
+    expected = at if isinstance(make_live.db, pw.PostgresqlDatabase) else "2024-03-10 02:30:00"
     assert row.at == expected
     assert frame.dtypes[0] == ("id", "bigint")
 
 
-def test_filters_are_pushed_down_and_compare_as_spark_does(spark, make_shared):
-    Task = make_shared({"buried": True}, attributes={"word": pw.CharField(null=True)})
+def test_filters_are_pushed_down_and_compare_as_spark_does(spark, make_live):
+    Task = make_live({"buried": True}, attributes={"word": pw.CharField(null=True)})
     words = ["abc", "ABC", "abc ", "it's", "a\\b", "\\' OR 1=1 -- ", "%", "a_c", "ä", "Z", None]
     for word in words:
         Task.put({"word": word})
@@ -138,8 +138,8 @@ def test_filters_are_pushed_down_and_compare_as_spark_does(spark, make_shared):
     assert told("word IS NULL") == [None]
 
 
-def test_partitions_are_ranges_of_the_key(spark, make_shared):
-    Task = make_shared()
+def test_partitions_are_ranges_of_the_key(spark, make_live):
+    Task = make_live()
     assert xq.spark.jdbc(spark, Task, partitions=4).count() == 0
     Task.xq.put_many([{"size": n} for n in range(1000)])
     frame = xq.spark.jdbc(spark, Task, partitions=4)
@@ -148,8 +148,8 @@ def test_partitions_are_ranges_of_the_key(spark, make_shared):
     assert frame.agg({"size": "sum"}).collect()[0][0] == sum(range(1000))
 
 
-def test_history_and_statistics_are_read_too(spark, make_shared):
-    Task = make_shared({"history": True, "keep": True})
+def test_history_and_statistics_are_read_too(spark, make_live):
+    Task = make_live({"history": True, "keep": True})
     Task.xq.put_many([{}] * 3)
     Task.ack(Task.take())
     history = xq.spark.jdbc(spark, Task, "history", partitions=2)
@@ -199,9 +199,9 @@ def moving(Task: Any, accounts: int) -> Iterator[Any]:
         process.join()
 
 
-def test_a_snapshot_is_of_one_moment_whoever_writes(spark, make_shared):
-    Task = make_shared()
-    accounts, partitions = 200, 4 if isinstance(make_shared.db, pw.PostgresqlDatabase) else 1
+def test_a_snapshot_is_of_one_moment_whoever_writes(spark, make_live):
+    Task = make_live()
+    accounts, partitions = 200, 4 if isinstance(make_live.db, pw.PostgresqlDatabase) else 1
     Task.xq.put_many([{"size": 1000}] * accounts)
     with moving(Task, accounts) as moved, xq.spark.snapshot(Task) as moment:
         frame = xq.spark.jdbc(spark, Task, partitions=partitions, snapshot=moment)
@@ -212,12 +212,12 @@ def test_a_snapshot_is_of_one_moment_whoever_writes(spark, make_shared):
     assert frame.rdd.getNumPartitions() == partitions
 
 
-def test_what_a_snapshot_holds_stays_as_it_was(spark, make_shared):
-    Task = make_shared({"history": True})
+def test_what_a_snapshot_holds_stays_as_it_was(spark, make_live):
+    Task = make_live({"history": True})
     Task.xq.put_many([{}] * 3)
     with xq.spark.snapshot(Task) as moment:
         Task.xq.put_many([{}] * 2)
-        if not isinstance(make_shared.db, pw.PostgresqlDatabase):
+        if not isinstance(make_live.db, pw.PostgresqlDatabase):
             with pytest.raises(xq.BadValue, match=r"cannot share a snapshot .* one partition, or read a copy"):
                 xq.spark.jdbc(spark, Task, partitions=2, snapshot=moment)
             return
@@ -249,24 +249,24 @@ def test_the_rights_of_a_reader_are_enough(spark, kind):
 # what cannot be
 
 
-def test_partitions_of_another_key_are_refused(make_shared):
-    Task = make_shared(key=pw.CharField(primary_key=True))
+def test_partitions_of_another_key_are_refused(make_live):
+    Task = make_live(key=pw.CharField(primary_key=True))
     with pytest.raises(xq.BadValue, match="partitions of the tasks of Task need a key that is one whole number"):
         xq.spark.jdbc_options(Task, partitions=2)
 
 
-def test_partitions_need_their_key_among_the_columns(make_shared):
+def test_partitions_need_their_key_among_the_columns(make_live):
     with pytest.raises(xq.BadValue, match="partitions of the tasks of Task need the column 'id' among those read"):
-        xq.spark.jdbc_options(make_shared(), columns=["size"], partitions=2)
+        xq.spark.jdbc_options(make_live(), columns=["size"], partitions=2)
 
 
-def test_a_column_that_is_not_there_is_named(make_shared):
+def test_a_column_that_is_not_there_is_named(make_live):
     with pytest.raises(xq.BadValue, match="no column 'colour' in the tasks of Task: there are id, name"):
-        xq.spark.jdbc_options(make_shared(), columns=["colour"])
+        xq.spark.jdbc_options(make_live(), columns=["colour"])
 
 
-def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):
-    Task = make_shared()
+def test_a_driver_that_is_not_there_is_named(spark, make_live, monkeypatch):
+    Task = make_live()
     monkeypatch.setitem(DRIVERS, Task.xq.adapter.store.engine, "org.nowhere.Driver")
     with pytest.raises(
         xq.ConfigurationError, match=r"Spark has no org.nowhere.Driver: name its jar in XQ_SPARK_JARS, or"
@@ -277,7 +277,7 @@ def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):
 @pytest.mark.parametrize("kind", ["postgres"])  # which lets anybody in here, with any password
 def test_a_password_is_in_no_plan(spark, kind):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name, password="hush")) as database:
-        Task = Maker(database, None)()
+        Task = live(database)()
         options = xq.spark.jdbc_options(Task)
         assert [option for option, value in options.items() if "hush" in value] == ["password"]
         frame = xq.spark.jdbc(spark, Task)

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import task
 from tests.spark.counts import FEATURES, busy, count, counted, is_current, of_history
 from tests.steps import PATIENCE, eventually
@@ -48,8 +48,8 @@ def names(Task: Any) -> list[str]:
     return sorted(found.name for found in Task.select())
 
 
-def test_each_batch_is_written_once(spark, make_shared, tmp_path):
-    Task = make_shared()
+def test_each_batch_is_written_once(spark, make_live, tmp_path):
+    Task = make_live()
     files(tmp_path / "in", 2)
     seen: list[int] = []
 
@@ -77,8 +77,8 @@ def test_each_batch_is_written_once(spark, make_shared, tmp_path):
     assert names(Task) == ["0", "1"]
 
 
-def test_what_is_read_is_read_before_the_transaction(spark, make_shared, tmp_path):
-    Task = make_shared()
+def test_what_is_read_is_read_before_the_transaction(spark, make_live, tmp_path):
+    Task = make_live()
     files(tmp_path / "in", 1)
 
     def read(batch: DataFrame) -> int:
@@ -93,8 +93,8 @@ def test_what_is_read_is_read_before_the_transaction(spark, make_shared, tmp_pat
     assert names(Task) == ["1"]
 
 
-def test_a_batch_is_of_a_stream(spark, make_shared):
-    Task = make_shared()
+def test_a_batch_is_of_a_stream(spark, make_live):
+    Task = make_live()
     with pytest.raises(xq.BadValue, match="foreachBatch"):
         xq.spark.write_batch(Task, "names", print)(spark.range(1), 0)
     for write, read in ((None, print), (print, 5)):
@@ -103,7 +103,7 @@ def test_a_batch_is_of_a_stream(spark, make_shared):
 
 
 def test_what_is_in_memory_is_no_sink():
-    Task = Maker(pw.SqliteDatabase(":memory:"), None)()
+    Task = live(pw.SqliteDatabase(":memory:"))()
     with pytest.raises(xq.ConfigurationError, match="in memory"):
         xq.spark.write_batch(Task, "names", print)
     Task._meta.database.close()
@@ -113,8 +113,8 @@ def test_what_is_in_memory_is_no_sink():
 
 
 @pytest.fixture
-def queue(make_shared):
-    return make_shared(FEATURES, roles=("tube",))
+def queue(make_live):
+    return make_live(FEATURES, roles=("tube",))
 
 
 def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
@@ -141,9 +141,9 @@ def test_the_console_shows_what_a_stream_has_counted(spark, queue, tmp_path):
     assert shown == [("5", "put"), ("1", "done"), ("1", "buried"), ("1", "killed"), ("0", "expired")]
 
 
-def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):
-    one = make_shared(FEATURES, roles=("tube",))
-    two = make_shared({"history": True}, model=make_shared.model(table_name="another"))
+def test_several_queues_are_counted_in_one_table(spark, make_live, tmp_path):
+    one = make_live(FEATURES, roles=("tube",))
+    two = make_live({"history": True}, model=make_live.model(table_name="another"))
     busy(one)
     two.put(task())
     put = ("second", "second", "X", "R", "put")
@@ -201,20 +201,20 @@ def test_a_table_of_something_else_is_refused_before_a_stream_begins(spark, queu
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_what_a_stream_cannot_read_is_refused(spark, make_shared, tmp_path, another_database):
-    Task = make_shared()
+def test_what_a_stream_cannot_read_is_refused(spark, make_live, tmp_path, another_database):
+    Task = make_live()
     with pytest.raises(xq.FeatureOff):
         xq.spark.stream(spark, Task, "told", str(tmp_path))
-    one = make_shared({"history": True}, model=make_shared.model(table_name="one"))
+    one = make_live({"history": True}, model=make_live.model(table_name="one"))
     with another_database() as elsewhere:
-        two = Maker(elsewhere, None)({"history": True})
+        two = live(elsewhere)({"history": True})
         with pytest.raises(xq.BadValue, match="several databases"):
             xq.spark.stream(spark, {"one": one, "two": two}, "told", str(tmp_path))
 
 
-def test_a_stream_of_other_queues_is_refused_before_it_begins(spark, make_shared, tmp_path):
+def test_a_stream_of_other_queues_is_refused_before_it_begins(spark, make_live, tmp_path):
     one, two, three = (
-        make_shared({"history": True}, model=make_shared.model(table_name=name)) for name in ("one", "two", "three")
+        make_live({"history": True}, model=make_live.model(table_name=name)) for name in ("one", "two", "three")
     )
     one.put(task())
 

@@ -11,8 +11,8 @@ import xq
 from tests.factories import task
 
 
-def test_a_history_has_its_durations_where_the_option_asks_for_them(spark, make_shared):
-    Task = make_shared({"history": True})
+def test_a_history_has_its_durations_where_the_option_asks_for_them(spark, make_live):
+    Task = make_live({"history": True})
     Task.put(task())
     Task.take().ack()
 
@@ -31,8 +31,8 @@ def test_a_history_has_its_durations_where_the_option_asks_for_them(spark, make_
         read("tasks", dur_us="true")
 
 
-def test_what_is_read_only_says_what_is_written(spark, make_shared):
-    Task = make_shared({"history": True})
+def test_what_is_read_only_says_what_is_written(spark, make_live):
+    Task = make_live({"history": True})
     what: Any
     for what in ("history", "stats", "live"):
         writer = spark.range(1).write.format("xq").options(**xq.spark.options(Task, what))

@@ -25,8 +25,8 @@ def test_the_document_has_one_program_for_each():
     assert [block.split()[1] for block in BLOCKS] == ["duckdb", "polars", "pandas"]
 
 
-def test_an_archive_and_a_report_are_read_without_spark(spark, make_shared, tmp_path):
-    Task, out, report = make_shared(FEATURES), tmp_path / "pages", tmp_path / "report"
+def test_an_archive_and_a_report_are_read_without_spark(spark, make_live, tmp_path):
+    Task, out, report = make_live(FEATURES), tmp_path / "pages", tmp_path / "report"
     done(Task, 2)
     xq.spark.archive(spark, Task, out)
     done(Task, 3)
@@ -42,8 +42,8 @@ def test_an_archive_and_a_report_are_read_without_spark(spark, make_shared, tmp_
 
 
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
-def test_duckdb_answers_the_questions_to_an_archived_history(spark, make_shared, tmp_path):
-    Page = make_shared({"keep": True, "history": True}, attributes={"table_name": questions.TABLE})
+def test_duckdb_answers_the_questions_to_an_archived_history(spark, make_live, tmp_path):
+    Page = make_live({"keep": True, "history": True}, attributes={"table_name": questions.TABLE})
     History = Page.xq.History
     names = [getattr(History, name) for name in questions.COLUMNS]
     later = (len(questions.history()) + 1, 1_795_180_000_000_000, "10", "web", "X", "R", "put", *[None] * 4)
@@ -58,8 +58,8 @@ def test_duckdb_answers_the_questions_to_an_archived_history(spark, make_shared,
 
 
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
-def test_the_catalog_of_spark_takes_an_archive_as_a_table(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), tmp_path / "pages"
+def test_the_catalog_of_spark_takes_an_archive_as_a_table(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), tmp_path / "pages"
     create, repair = SQL.findall(DOCUMENT.read_text(encoding="utf-8"))
     done(Task, 2)
     first = xq.spark.archive(spark, Task, out).history

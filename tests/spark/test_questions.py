@@ -11,8 +11,8 @@ from tests.support import questions
 MOMENT = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)
 
 
-def test_each_question_to_a_history_and_its_archive_has_the_answer_of_the_document(spark, make_shared, tmp_path):
-    Page = make_shared({"keep": True, "history": True}, attributes={"table_name": questions.TABLE})
+def test_each_question_to_a_history_and_its_archive_has_the_answer_of_the_document(spark, make_live, tmp_path):
+    Page = make_live({"keep": True, "history": True}, attributes={"table_name": questions.TABLE})
     History = Page.xq.History
     History.insert_many(questions.history(), [getattr(History, name) for name in questions.COLUMNS]).execute()
     archived = xq.spark.archive(spark, Page, tmp_path, before=MOMENT)

@@ -268,8 +268,8 @@ def worked(make: Maker) -> Any:
     return Task
 
 
-def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, tmp_path):
-    Task, later, folder = worked(make_shared), time.time() + 3600, tmp_path / "a [new] folder"
+def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_live, tmp_path):
+    Task, later, folder = worked(make_live), time.time() + 3600, tmp_path / "a [new] folder"
     found = report(spark, {EVIL: Task}, until=later, out=folder)
     rows, live, page = history_of(EVIL, Task.xq), live_of(EVIL, Task), Page(found.html)
     assert page.span[:2] == (min(row["at_us"] for row in rows), round(later * 1e6))
@@ -295,8 +295,8 @@ def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, t
     assert "default-src 'none'" in Path(found.html).read_text(encoding="utf-8")[:1000]
 
 
-def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_shared, tmp_path):
-    Task, out = worked(make_shared), tmp_path / "archive"
+def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_live, tmp_path):
+    Task, out = worked(make_live), tmp_path / "archive"
     rows, live, buried = history_of("one", Task.xq), live_of("one", Task), buried_of("one", Task)
     until = (max(row["at_us"] for row in rows) + 1) / 1e6
     assert archive(spark, Task, str(out)).history > 1
@@ -305,8 +305,8 @@ def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_share
     check(found, Reckoning(rows, live, *Page(found.html).span, buried))
 
 
-def test_a_report_that_goes_on_from_the_last_reads_only_what_is_new(spark, make_shared, tmp_path):
-    Task, out = worked(make_shared), tmp_path / "report"
+def test_a_report_that_goes_on_from_the_last_reads_only_what_is_new(spark, make_live, tmp_path):
+    Task, out = worked(make_live), tmp_path / "report"
     with pytest.raises(BadValue, match="no report to go on from"):
         report(spark, Task, "last", out=out)
     report(spark, {"one": Task}, out=out)
@@ -347,9 +347,9 @@ class Terminal(StringIO):
 
 
 def test_a_report_is_at_most_20_jobs_and_shows_its_progress_on_a_terminal_only(
-    spark, make_shared, tmp_path, monkeypatch, capsys
+    spark, make_live, tmp_path, monkeypatch, capsys
 ):
-    Task = make_shared({"history": True, "buried": True}, roles=("tube",))
+    Task = make_live({"history": True, "buried": True}, roles=("tube",))
     Task.xq.put_many([task(tube=tube) for tube in "ab"])
     Task.xq.take_many(2)
     terminal = Terminal()
@@ -375,8 +375,8 @@ def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["states"]
 
 
-def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, tmp_path):
-    Task, Other = make_shared({"history": True}), make_shared(attributes={"table_name": "other"})
+def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_live, tmp_path):
+    Task, Other = make_live({"history": True}), make_live(attributes={"table_name": "other"})
     Task.put(task())
     with pytest.raises(FeatureOff, match="history"):
         report(spark, Other, out=tmp_path)
@@ -409,7 +409,7 @@ def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, 
     for wrong in (None, 5):
         with pytest.raises(BadType):
             report(spark, Task, out=wrong)
-    Kept = make_shared({"history": True, "keep": True}, attributes={"table_name": "kept"})
+    Kept = make_live({"history": True, "keep": True}, attributes={"table_name": "kept"})
     with pytest.raises(BadType):
         report(spark, Kept, out=tmp_path, archive=wrong)
     for wrong in ("yesterday", True, b""):

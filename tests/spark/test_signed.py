@@ -28,8 +28,8 @@ class Trap:
         return os.mkdir, (str(self.file),)
 
 
-def test_an_option_that_another_has_written_is_not_unpickled(spark, make_shared, tmp_path):
-    options, file = xq.spark.options(make_shared()), tmp_path / "made"
+def test_an_option_that_another_has_written_is_not_unpickled(spark, make_live, tmp_path):
+    options, file = xq.spark.options(make_live()), tmp_path / "made"
     trap = base64.b64encode(pickle.dumps(Trap(file))).decode()
     signature = options["extract"].partition(":")[0]
     forged = [trap, f":{trap}", f"{signature}:{trap}", f"ü:{trap}", options["bulk"]]  # also: what is signed as another
@@ -52,10 +52,10 @@ def test_an_option_of_the_connection_that_is_no_text_is_refused():
     assert "a-secret" not in str(refused.value)
 
 
-def test_processes_with_one_key_read_what_the_others_have_made(spark, make_shared, monkeypatch):
-    options = xq.spark.options(make_shared({"history": True}), "history")
+def test_processes_with_one_key_read_what_the_others_have_made(spark, make_live, monkeypatch):
+    options = xq.spark.options(make_live({"history": True}), "history")
     monkeypatch.setenv("XQ_SPARK_KEY", "of both")
     theirs = xq.spark.register(spark.newSession())
     with pytest.raises(PySparkException, match="XQ_SPARK_KEY"):
         theirs.read.format("xq").options(**options).load()
-    theirs.read.format("xq").options(**xq.spark.options(make_shared())).load().collect()
+    theirs.read.format("xq").options(**xq.spark.options(make_live())).load().collect()

@@ -16,12 +16,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import xq
+from tests import conftest
 from tests.factories import task, tasks
 from tests.support.extract import ODD, READ, VALUES
 from xq.adapters.spark import source
 from xq.adapters.spark.arrow import STORED
 from xq.adapters.spark.exchange import MADE, PLAIN
 from xq.pipeline.frames import FRAMED
+
+shared_db = conftest.shared_db  # on the servers as well
 
 
 def frame(spark: Any, queue: Any, what: Any = "tasks", **more: Any) -> Any:
@@ -36,9 +39,9 @@ def explained(df: Any) -> str:
     return told.getvalue()
 
 
-def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_shared):
-    make_shared.db.mariadb = True  # for its JSON
-    Task = make_shared(attributes=dict(ODD))
+def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_live):
+    make_live.db.mariadb = True  # for its JSON
+    Task = make_live(attributes=dict(ODD))
     Task.xq.put_many([*({} for _ in range(3)), VALUES | {"doc": {"a": 1}}])
     df = frame(spark, Task)
     types = {name: kind.upper() for name, kind in df.dtypes}
@@ -55,8 +58,8 @@ def test_every_type_of_a_field_is_one_that_arrow_and_consume_know():
     assert MADE.keys() | PLAIN.keys() <= types
 
 
-def test_the_database_filters_by_what_where_says(spark, make_shared):
-    Task = make_shared(attributes={"at": pw.DateTimeField(null=True), "price": pw.DecimalField(null=True)})
+def test_the_database_filters_by_what_where_says(spark, make_live):
+    Task = make_live(attributes={"at": pw.DateTimeField(null=True), "price": pw.DecimalField(null=True)})
     names = ["a", "A", "b", "it's", None]
     Task.xq.put_many([task(name=name, size=i) for i, name in enumerate(names)])
     df = spark.read.format("xq").options(
@@ -83,8 +86,8 @@ def pushing(spark, monkeypatch):
 
 
 @pytest.mark.parametrize("pushed", ["true", "false"])
-def test_a_frame_that_was_filtered_is_whole_afterwards(spark, make_shared, pushed):
-    Task = make_shared()
+def test_a_frame_that_was_filtered_is_whole_afterwards(spark, make_live, pushed):
+    Task = make_live()
     Task.xq.put_many([task(name=name) for name in "aab"])
     mine = xq.spark.register(spark.newSession())
     mine.conf.set(PUSHDOWN, pushed)
@@ -94,8 +97,8 @@ def test_a_frame_that_was_filtered_is_whole_afterwards(spark, make_shared, pushe
     assert df.count() == 3
 
 
-def test_the_fault_of_spark_for_which_filters_are_not_pushed_is_still_there(pushing, make_shared):
-    Task = make_shared()
+def test_the_fault_of_spark_for_which_filters_are_not_pushed_is_still_there(pushing, make_live):
+    Task = make_live()
     Task.xq.put_many([task(name=name) for name in "aab"])
     df = frame(pushing, Task)
     assert df.where("name = 'a'").count() == 2
@@ -103,9 +106,9 @@ def test_the_fault_of_spark_for_which_filters_are_not_pushed_is_still_there(push
 
 
 @pytest.mark.parametrize("session", ["spark", "pushing"])
-def test_a_plan_says_which_filters_the_database_applies_and_which_spark_does(make_shared, request, session):
+def test_a_plan_says_which_filters_the_database_applies_and_which_spark_does(make_live, request, session):
     spark, is_mended = request.getfixturevalue(session), session == "pushing"
-    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
+    Task = make_live(attributes={"at": pw.DateTimeField(null=True)})
     names = ["a", "A", "b", "it's", None]
     Task.xq.put_many([task(name=name, size=i, at=datetime(2026, 1, i + 1)) for i, name in enumerate(names)])
     found: dict[str, list[str | None]] = {
@@ -130,8 +133,8 @@ def test_a_plan_says_which_filters_the_database_applies_and_which_spark_does(mak
         assert left == "((isnotnull(size) AND (size > 0)) AND ((size + 1) >= 4))"
 
 
-def test_the_history_is_read_in_parts_and_each_row_once(spark, make_shared):
-    Task = make_shared({"history": True})
+def test_the_history_is_read_in_parts_and_each_row_once(spark, make_live):
+    Task = make_live({"history": True})
     Task.xq.put_many(tasks(20))
     Task.xq.ack_many([taken.id for taken in Task.xq.take_many(10)])
     df = frame(spark, Task, "history", partitions=3)
@@ -158,8 +161,8 @@ def test_the_statistics_of_a_tube_are_a_frame(spark, shared_db):
     assert sorted(row.data for row in frame(spark, tube).collect()) == ['{"n":0}', '{"n":1}', '{"n":2}']
 
 
-def test_no_password_stands_in_a_plan(spark, make_shared):
-    Task = make_shared()
+def test_no_password_stands_in_a_plan(spark, make_live):
+    Task = make_live()
     Task.xq.put(task())
     more = json.dumps({"sslpassword": "another"})
     options = xq.spark.options(Task) | {"password": "a-secret", "secrets": more}
@@ -169,8 +172,8 @@ def test_no_password_stands_in_a_plan(spark, make_shared):
         assert more not in plan
 
 
-def test_what_cannot_be_read_says_what_to_do(spark, make_shared):
-    Task = make_shared()
+def test_what_cannot_be_read_says_what_to_do(spark, make_live):
+    Task = make_live()
     with pytest.raises(xq.BadType, match="is not a queue"):
         xq.spark.options(object())
     wrong: Any
@@ -188,9 +191,9 @@ def test_what_cannot_be_read_says_what_to_do(spark, make_shared):
         frame(spark, Task, partitions="x").count()
 
 
-def test_a_value_that_is_not_of_its_type_is_named(spark, make_shared):
-    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
-    if isinstance(make_shared.db, pw.SqliteDatabase):  # the others hold what a column is of
+def test_a_value_that_is_not_of_its_type_is_named(spark, make_live):
+    Task = make_live(attributes={"at": pw.DateTimeField(null=True)})
+    if isinstance(make_live.db, pw.SqliteDatabase):  # the others hold what a column is of
         Task.xq.put(task())
         Task.xq.adapter.store.execute("UPDATE task SET at = 'tomorrow'")
         with pytest.raises(PySparkException, match="at of Task holds 'tomorrow', which is not a TIMESTAMP"):

@@ -79,9 +79,9 @@ def test_thresholds_that_mean_nothing_are_refused():
             checked(wrong)
 
 
-def test_a_report_refuses_its_thresholds_before_it_reads(spark, make_shared, tmp_path):
+def test_a_report_refuses_its_thresholds_before_it_reads(spark, make_live, tmp_path):
     with pytest.raises(BadValue, match="there is no threshold 'slow': there are ready_growth"):
-        report(spark, make_shared({"history": True}), out=tmp_path / "report", thresholds={"slow": 1})
+        report(spark, make_live({"history": True}), out=tmp_path / "report", thresholds={"slow": 1})
     assert not (tmp_path / "report").exists()
 
 

@@ -14,10 +14,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
-from tests.conftest import DATABASES, SHARED, Maker
+from tests import conftest
+from tests.conftest import DATABASES, SHARED, live
 from tests.spark.failing import ROWS, frame
 from tests.steps import STUCK, eventually, is_exact, transitions, waiter
 from xq.tubes import Tubes
+
+shared_db = conftest.shared_db  # on the servers as well
 
 
 def write(df: Any, queue: Any, mode: str = "append", **options: Any) -> None:
@@ -30,9 +33,9 @@ def staged_rows(Task: Any) -> int:
     return int(Task._meta.database.execute_sql(f"SELECT COUNT(*) FROM {stage}").fetchone()[0])
 
 
-def test_rows_become_tasks_through_the_features(spark, make_shared):
+def test_rows_become_tasks_through_the_features(spark, make_live):
     features = {"delayed": True, "ttl": 100, "utube": True, "history": True}
-    Task = make_shared(features, roles=("runat", "priority", "tube", "utube", "ttl"), tube_stats=["a"])
+    Task = make_live(features, roles=("runat", "priority", "tube", "utube", "ttl"), tube_stats=["a"])
     waiting = waiter(Task, lambda: Task.take(timeout=STUCK))
     df = spark.range(0, 20, 1, 2).selectExpr(
         "concat('n', id) AS name",
@@ -55,8 +58,8 @@ def test_rows_become_tasks_through_the_features(spark, make_shared):
     assert is_exact(Task)
 
 
-def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_shared):
-    Task = make_shared({"unique": True}, roles=("unique",))
+def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_live):
+    Task = make_live({"unique": True}, roles=("unique",))
     df = spark.range(3).selectExpr("concat('j', id) AS job", "'a' AS name")
     for _ in range(2):
         write(df, Task, job="tonight")
@@ -77,8 +80,8 @@ REFUSED = [
 ]
 
 
-def test_what_put_could_not_take_is_refused_and_nothing_is_put(spark, make_shared):
-    Task = make_shared()
+def test_what_put_could_not_take_is_refused_and_nothing_is_put(spark, make_live):
+    Task = make_live()
     for column, mode, words in REFUSED:
         with pytest.raises(PySparkException, match=words):
             write(spark.range(0, 5, 1, 2).selectExpr(column), Task, mode)
@@ -99,7 +102,7 @@ def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spar
         queues = []
         for name in SHARED:
             (folder := tmp_path / name).mkdir()
-            queues.append(Maker(stack.enter_context(DATABASES[name](folder)), None)({"id": "auto_increment"}))
+            queues.append(live(stack.enter_context(DATABASES[name](folder)))({"id": "auto_increment"}))
         told = [tmp_path / f"told{i}" for i in range(len(queues))]
         with monkeypatch.context() as shared:
             shared.setenv("XQ_SPARK_KEY", "of this test and the driver")

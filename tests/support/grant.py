@@ -10,7 +10,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from xq.sessions import session as sessions
 
 FIELDS = ("runat", "deadline", "priority", "tube", "ttl", "ttr")
@@ -50,7 +50,7 @@ class Land:
     def of(self, db: pw.Database) -> Any:
         """The queue as a user of this connection sees it."""
         features, roles = self.kind
-        model = Maker(db, None).model()
+        model = live(db).model()
         fields = {role: "job" if role == "unique" else role for role in ("status", *roles)}
         return xq.upgrade(model, fields, features, methods=False)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import peewee as pw
 
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.steps import PATIENCE, begun_anew
 
 FEATURES = {"buried": True, "delayed": True}
@@ -23,7 +23,7 @@ spawn = multiprocessing.get_context("spawn")
 
 def models(db: pw.Database, roles: tuple[str, ...], create: bool = False) -> tuple[Any, Any]:
     """The queue and the log of what was done to its tasks, which every process makes for itself."""
-    Task = Maker(db, None)(FEATURES, roles=roles)
+    Task = live(db)(FEATURES, roles=roles)
     fields = {"task": pw.IntegerField(), "what": pw.TextField(), "session": pw.TextField()}
     Log = type("Log", (pw.Model,), {**fields, "Meta": type("Meta", (), {"database": db})})
     if create:

@@ -9,7 +9,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conftest import DATABASES, SERVERS, Maker
+from tests.conftest import DATABASES, SERVERS, Maker, live
 from tests.steps import (
     eventually,
 )
@@ -34,7 +34,7 @@ def taken(Task: Any, n: int = 1) -> list[str]:
 def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
     """Makes queues on a server."""
     with DATABASES[request.param](tmp_path) as db:
-        yield Maker(db, None)
+        yield live(db)
 
 
 def all_heard(Task: Any) -> None:

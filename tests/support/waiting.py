@@ -16,8 +16,8 @@ SOON = 0.05  # seconds until something falls due
 
 
 @pytest.fixture
-def shared(make_shared):
-    return make_shared(FEATURES, roles=("runat", "priority", "tube"))
+def shared(make_live):
+    return make_live(FEATURES, roles=("runat", "priority", "tube"))
 
 
 def take(Task: Any, **options: Any) -> Any:
@@ -28,9 +28,9 @@ def take(Task: Any, **options: Any) -> Any:
 
 
 @pytest.fixture
-def full(make_shared):
+def full(make_live):
     """A queue for two, with two in it: one taken, one buried."""
-    Task = make_shared({"limit": 2, "buried": True, "delayed": True, "ttl": True, "keep": True})
+    Task = make_live({"limit": 2, "buried": True, "delayed": True, "ttl": True, "keep": True})
     bring(Task, "B")
     bring(Task, "T")
     return Task

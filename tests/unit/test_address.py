@@ -12,7 +12,7 @@ from tests.conftest import Maker
 
 
 def upgraded(database: pw.Database) -> xq.Queue[pw.Model]:
-    return xq.upgrade(Maker(database, None).model(), fields={"status": "status"})
+    return xq.upgrade(Maker(database).model(), fields={"status": "status"})
 
 
 @pytest.mark.parametrize(

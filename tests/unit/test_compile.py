@@ -13,13 +13,13 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.golden.regenerate import DATABASES, FOLDER, QUEUES, dialect, entries, laid_out, path, render
+from tests.golden.regenerate import DATABASES, FOLDER, GOLDEN, QUEUES, dialect, entries, laid_out, path, render
 from xq.adapters.databases.named import by_position
 from xq.core.compile import After, Given, Own, Selector, Statements, change
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
-@pytest.mark.parametrize("name", QUEUES)
+@pytest.mark.parametrize("name", GOLDEN)
 def test_the_sql_is_what_the_golden_file_says(name, database):
     there = path(name, database)
     written = there.read_text(encoding="utf-8") if there.exists() else ""
@@ -33,7 +33,7 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
 
 
 def test_every_golden_file_belongs_to_a_queue():
-    assert set(FOLDER.rglob("*.sql")) == {path(name, database) for name in QUEUES for database in DATABASES}
+    assert set(FOLDER.rglob("*.sql")) == {path(name, database) for name in GOLDEN for database in DATABASES}
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import xq
+from tests.timing import in_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +65,7 @@ def test_an_error_reaches_another_process_whole(error):
 ERRORS = [value for name in xq.__all__ if isinstance(value := getattr(xq, name), type) and issubclass(value, xq.Error)]
 
 
+@in_sequence
 def test_a_traceback_names_the_section_that_explains_the_error():
     error = xq.NotOwner("ack", 5, "me")
     note = "Read docs/errors.md#notowner in the documentation of xq."

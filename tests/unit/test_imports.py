@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import xq
+from tests.timing import in_sequence
 from xq.adapters.databases import DIALECTS
 from xq.features import FEATURES
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted({p.resolve() for folder in ("xq", "features", "adapters") for p in (ROOT / folder).rglob("*.py")})
 
 
+@in_sequence
 def python(folder: Path, code: str) -> str:
     """What a program prints that runs elsewhere, with nothing of the checkout in its path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -273,6 +275,7 @@ xq.upgrade(Page, {"status": "status"}, clok=None)  # error: call-arg
 """
 
 
+@in_sequence
 def test_a_type_checker_knows_what_comes_out_of_a_queue(tmp_path):
     path = tmp_path / "typed.py"
     path.write_text(TYPED)

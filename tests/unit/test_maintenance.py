@@ -7,9 +7,11 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+from tests.timing import in_sequence
 from xq.runtime.maintenance import PAUSE, RETRY, RETRY_MOST, MaintenanceThread
 
 
+@in_sequence
 def test_the_pause_after_a_failure_doubles_up_to_a_limit_and_begins_anew_after_a_success(caplog):
     caplog.set_level(logging.INFO, logger="xq")
     fails = iter([True] * 6 + [False] * 2 + [True, False])

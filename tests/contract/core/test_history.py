@@ -14,7 +14,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, Maker
+from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
 from tests.steps import (
     STUCK,
@@ -193,8 +193,8 @@ def test_what_the_application_writes_itself_is_a_write(make):
     assert transitions(Task) == ["X-R write", "R-T take", "T-B write", "B-X write", "X-R write", "R-X write"]
 
 
-def test_what_another_program_writes_is_a_write_by_the_time_of_the_machine(make_shared):
-    Task = make_shared(ALL)
+def test_what_another_program_writes_is_a_write_by_the_time_of_the_machine(make_live):
+    Task = make_live(ALL)
     Task.put(task())
 
     def plain() -> Any:
@@ -285,8 +285,8 @@ def test_a_reconnected_process_tells_its_events(make_shared):
     assert transitions(Task) == ["X-R put", *["R-T take", "T-R release"] * 3]
 
 
-def test_threads_tell_each_their_own_events(make_shared):
-    Task = make_shared(ALL)
+def test_threads_tell_each_their_own_events(make_live):
+    Task = make_live(ALL)
     Task.xq.put_many(tasks(40))
 
     def work() -> None:
@@ -294,7 +294,7 @@ def test_threads_tell_each_their_own_events(make_shared):
             begun_anew(Task, lambda: Task.create(status="D"))
             found.bury()
 
-    in_threads(make_shared.db, work, work, work)
+    in_threads(make_live.db, work, work, work)
     rows = transitions(Task)
     assert {row: rows.count(row) for row in rows} == {
         "X-R put": 40,
@@ -405,8 +405,8 @@ def test_the_time_of_a_row_is_that_of_the_tests_clock(make):
     assert [row.at_us for row in Task.xq.history()] == [1_700_000_000_250_000, 1_700_000_000_250_001]
 
 
-def test_the_time_of_a_row_is_that_of_the_machine(make_shared):
-    Task = make_shared(ALL)
+def test_the_time_of_a_row_is_that_of_the_machine(make_live):
+    Task = make_live(ALL)
     before = time.time_ns() // 1000
     Task.put(task())
     Task.create()
@@ -609,7 +609,7 @@ def test_the_statistics_count_as_before(make):
 def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(kind, call, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         make_impatient(db, STUCK // 2)
-        Task = Maker(db, None)({"history": 60, "keep": True})
+        Task = live(db)({"history": 60, "keep": True})
         Task.xq.put_many(tasks(3))
 
         def takes():

@@ -116,19 +116,6 @@ def test_install_may_be_called_again_at_any_time(make):
     assert Task.xq.check() == []
 
 
-def test_many_processes_may_install_at_once(make_shared):
-    Task = upgraded(make_shared, plain(make_shared))
-
-    def script():
-        Task.xq.install()
-        yield Task.put(task()).id
-
-    with processes(make_shared.db, *[script] * 6) as others:
-        assert len({next(other) for other in others}) == 6
-    assert Task.xq.check() == []
-    assert Task.xq.count("R") == 9
-
-
 def create_at_once(make, within):
     """Have six processes, connected already, create the tables of two queues with indexes of the application's."""
     indexed = {"size": pw.IntegerField(null=True, index=True)}
@@ -152,13 +139,13 @@ def create_at_once(make, within):
     assert [Task.xq.count("R") for Task in queues] == [6, 6]
 
 
-def test_many_processes_may_create_the_tables_at_once(make_shared):
-    create_at_once(make_shared, nullcontext)
+def test_many_processes_may_create_the_tables_at_once(make_live):
+    create_at_once(make_live, nullcontext)
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends it, SQLite has one at a time
-def test_many_processes_may_create_the_tables_at_once_within_transactions(make_shared):
-    create_at_once(make_shared, make_shared.db.atomic)
+def test_many_processes_may_create_the_tables_at_once_within_transactions(make_live):
+    create_at_once(make_live, make_live.db.atomic)
 
 
 def test_create_tables_installs_and_drop_tables_takes_all_away(make):
@@ -401,8 +388,8 @@ def test_counting_begins_anew_after_uninstall(make):
     assert Task.stats().transition == {}
 
 
-def test_a_process_whose_queue_was_uninstalled_elsewhere_is_told(make_shared):
-    Task = make_shared(FEATURES)
+def test_a_process_whose_queue_was_uninstalled_elsewhere_is_told(make_live):
+    Task = make_live(FEATURES)
     Task.put(task())
     Task.take()
 
@@ -410,7 +397,7 @@ def test_a_process_whose_queue_was_uninstalled_elsewhere_is_told(make_shared):
         Task.xq.uninstall()
         yield "done"
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         assert next(other) == "done"
         for call in (Task.stats, Task.take, lambda: Task.put(task())):
             with pytest.raises(xq.NotInstalled):
@@ -601,8 +588,8 @@ def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
     assert Task.xq.count("D") == 2
 
 
-def test_a_queue_is_reconfigured_beside_those_who_put(make_shared):
-    Task = make_shared({"keep": True, "limit": 10**9})
+def test_a_queue_is_reconfigured_beside_those_who_put(make_live):
+    Task = make_live({"keep": True, "limit": 10**9})
     db, over = Task._meta.database, threading.Event()
 
     def put() -> None:

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, Maker
+from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, begun_anew, bring, in_threads, is_exact, isolate, processes, transitions
+from tests.steps import PATIENCE, begun_anew, bring, in_threads, is_exact, isolate, transitions
 
 
 def test_put_into_a_full_queue_is_refused(make):
@@ -158,22 +158,10 @@ def attempts(Task, n):
     return work
 
 
-def test_threads_together_put_no_more_than_the_limit(make_shared):
-    Task = make_shared({"limit": 25})
-    assert sum(in_threads(make_shared.db, *[attempts(Task, 10)] * 4)) == 25
+def test_threads_together_put_no_more_than_the_limit(make_live):
+    Task = make_live({"limit": 25})
+    assert sum(in_threads(make_live.db, *[attempts(Task, 10)] * 4)) == 25
     assert transitions(Task) == {"X-R": 25}
-
-
-def test_processes_together_put_no_more_than_the_limit(make_shared):
-    Task = make_shared({"limit": 25})
-    work = attempts(Task, 10)
-
-    def script():
-        yield work()
-
-    with processes(make_shared.db, *[script] * 3) as others:
-        assert sum(next(other) for other in others) == 25
-    assert is_exact(Task)
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
@@ -181,7 +169,7 @@ def test_processes_together_put_no_more_than_the_limit(make_shared):
 def test_transactions_that_looked_before_they_put_keep_the_limit_together(kind, level, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, level)
-        Task = Maker(db, None)({"limit": 4})
+        Task = live(db)({"limit": 4})
         Task.xq.put_many(tasks(2))
         looked = threading.Barrier(2)
 
@@ -212,7 +200,7 @@ def test_transactions_that_looked_before_they_put_keep_the_limit_together(kind, 
 def test_a_transaction_may_put_until_the_queue_is_full_while_nobody_else_puts(kind, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, "REPEATABLE READ")
-        Task = Maker(db, None)({"limit": 4})
+        Task = live(db)({"limit": 4})
         with db.atomic():
             assert Task.select().count() == 0
             Task.put(task())

@@ -12,7 +12,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import another_process, bring, in_threads, is_exact, processes, row, state, transitions
+from tests.steps import another_process, bring, in_threads, is_exact, row, state, transitions
 from tests.support import ownership as support
 from tests.support.ownership import FEATURES
 
@@ -29,8 +29,8 @@ FINISH = {
 
 
 @pytest.fixture
-def shared(make_shared, owner):
-    return make_shared(FEATURES, roles=("runat", "attempts", *owner))
+def shared(make_live, owner):
+    return make_live(FEATURES, roles=("runat", "attempts", *owner))
 
 
 # sessions
@@ -473,60 +473,8 @@ def test_a_task_that_another_process_took_is_not_ours(shared):
         assert next(other) == "D"
 
 
-def test_a_session_that_was_used_before_a_fork_stays_with_the_parent(shared):
-    taken = bring(shared, "T")
-    ((_, mine, _),) = shared.xq.taken()
-
-    def script():
-        with pytest.raises(xq.NotOwner):
-            taken.ack()
-        bring(shared, "T")
-        yield {session for _, session, _ in shared.xq.taken()}
-
-    with another_process(shared._meta.database, script) as other:
-        theirs = next(other) - {mine}
-        assert len(theirs) == 1
-    assert taken.ack().status == "D"
-
-
-def test_processes_may_share_a_session(shared):
-    shared.put(task())
-
-    def script():
-        uuid = yield "ready"
-        with pytest.raises(xq.NotOwner):
-            shared.ack(1)
-        with shared.xq.session(uuid):
-            yield shared.touch(1, 5).id
-
-    with another_process(shared._meta.database, script) as other:
-        assert next(other) == "ready"
-        with shared.xq.session() as session:
-            taken = shared.take()
-            assert other.send(session.uuid) == taken.id
-            assert taken.ack().status == "D"
-
-
-def test_a_session_that_another_process_left_is_still_ours(shared):
-    shared.put(task())
-
-    def script():
-        uuid = yield "ready"
-        with shared.xq.session(uuid):
-            shared.touch(1, 5)
-        yield "left"
-
-    with another_process(shared._meta.database, script) as other:
-        assert next(other) == "ready"
-        with shared.xq.session() as session:
-            taken = shared.take()
-            assert other.send(session.uuid) == "left"
-            assert state(shared, taken) == "T"
-            assert taken.ack().status == "D"
-
-
-def test_a_closed_session_gives_back_what_another_process_took_in_it(make_shared):
-    One, Two = make_shared(), make_shared(model=make_shared.model(table_name="other"))
+def test_a_closed_session_gives_back_what_another_process_took_in_it(make_live):
+    One, Two = make_live(), make_live(model=make_live.model(table_name="other"))
     One.put(task())
 
     def script():
@@ -535,7 +483,7 @@ def test_a_closed_session_gives_back_what_another_process_took_in_it(make_shared
         with Two.xq.session(uuid):
             yield One.take().id, Two.take().id
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         assert next(other) == "ready"
         with One.xq.session() as session:
             assert other.send(session.uuid) == (1, 1)
@@ -563,31 +511,3 @@ def test_a_task_snatched_from_another_process_can_no_longer_be_acked_there(share
         mine = shared.take()
         assert next(other) == "refused again"
         assert mine.ack().status == "D"
-
-
-def test_processes_never_take_one_task_twice(shared):
-    put = [each.id for each in shared.xq.put_many(tasks(200))]
-
-    def script():
-        done = []
-        while taken := shared.xq.take_many(3):
-            done += [each.id for each in shared.xq.ack_many(taken)]
-        yield done
-
-    with processes(shared._meta.database, *[script] * 3) as others:
-        assert sorted(chain(*map(next, others))) == put
-    assert transitions(shared) == {"X-R": 200, "R-T": 200, "T-D": 200}
-    assert is_exact(shared)
-
-
-def test_processes_sweep_each_due_row_once(make_shared):
-    Task = make_shared({"delayed": True})
-    Task.xq.put_many(tasks(300), delay=1000)
-    Task.update(runat=1).execute()
-
-    def script():
-        yield Task.xq.sweep()
-
-    with processes(make_shared.db, *[script] * 3) as others:
-        assert sum(next(other) for other in others) == 300
-    assert transitions(Task) == {"X-W": 300, "W-R": 300}

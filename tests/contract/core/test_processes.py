@@ -89,21 +89,6 @@ def test_threads_that_sweep_at_once_move_each_due_row_once(shared_db):
     assert Task.xq.stats().transition == {"X-W": 2_500, "W-R": 2_500}
 
 
-def test_a_fork_in_a_session_gives_nothing_of_the_parents_back(shared_db):
-    Task, _ = models(shared_db, ROLES["side table"], create=True)
-    Task.put({})
-
-    def child() -> Any:
-        yield Task.xq.count("T")
-
-    with Task.xq.session():
-        ours = Task.take()
-        with another_process(shared_db, child) as other:
-            assert next(other) == 1
-        assert Task.xq.peek(ours.id).status == "T"
-        ours.ack()
-
-
 def test_takes_of_two_processes_in_one_session_are_told_apart(shared_db):
     Task, _ = models(shared_db, ROLES["side table"], create=True)
     Task.put({})

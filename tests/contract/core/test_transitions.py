@@ -10,7 +10,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.steps import bring, is_exact, row, state, transitions
 
 DELAY = 7
@@ -54,7 +54,7 @@ def _rows() -> list[Any]:
     found = []
     for name, queue in QUEUES.items():
         arguments = dict(queue["make"])
-        model = Maker(pw.SqliteDatabase(None), None).model()
+        model = live(pw.SqliteDatabase(None)).model()
         roles = {role: "job" if role == "unique" else role for role in ("status", *arguments.pop("roles"))}
         machine = xq.upgrade(model, roles, **arguments).machine
         for line in machine.rows:

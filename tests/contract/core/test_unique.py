@@ -18,7 +18,6 @@ from tests.steps import (
     bring,
     in_threads,
     is_exact,
-    processes,
     row,
     transitions,
     until_one_waits_for_a_lock,
@@ -241,24 +240,12 @@ def puts(Task, jobs, on_conflict):
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "skip", "replace"])
-def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict):
-    Task = make_shared({"unique": True}, roles=("unique",))
+def test_of_threads_that_put_the_same_value_one_puts_it(make_live, on_conflict):
+    Task = make_live({"unique": True}, roles=("unique",))
     jobs = [f"{i}" for i in range(10)]
-    made = in_threads(make_shared.db, *[puts(Task, jobs, on_conflict)] * 4)
+    made = in_threads(make_live.db, *[puts(Task, jobs, on_conflict)] * 4)
     assert transitions(Task) == {"X-R": 10}
     assert sum(map(len, made)) == (10 if on_conflict == "raise" else 40)
-    assert is_exact(Task)
-
-
-def test_of_processes_that_put_the_same_value_one_puts_it(make_shared):
-    Task = make_shared({"unique": True}, roles=("unique",))
-    work = puts(Task, [f"{i}" for i in range(10)], "raise")
-
-    def script():
-        yield len(work())
-
-    with processes(make_shared.db, *[script] * 3) as others:
-        assert sum(next(other) for other in others) == 10
     assert is_exact(Task)
 
 
@@ -343,8 +330,8 @@ def test_rows_that_another_program_wrote_in_a_state_of_the_new_features_count_be
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 @pytest.mark.parametrize(("options", "found"), [({}, "Duplicate"), ({"on_conflict": "skip"}, 1)])
-def test_a_value_that_another_transaction_has_just_put_does_not_make_a_queue_full(make_shared, options, found):
-    Task, results = make_shared({"limit": 5, "unique": True}, roles=("unique",)), list[Any]()
+def test_a_value_that_another_transaction_has_just_put_does_not_make_a_queue_full(make_live, options, found):
+    Task, results = make_live({"limit": 5, "unique": True}, roles=("unique",)), list[Any]()
 
     def put() -> Any:
         try:
@@ -352,10 +339,10 @@ def test_a_value_that_another_transaction_has_just_put_does_not_make_a_queue_ful
         except xq.Error as error:
             return type(error).__name__
 
-    with make_shared.db.atomic():
+    with make_live.db.atomic():
         Task.put({"job": "a"})
-        thread = threading.Thread(target=lambda: results.extend(in_threads(make_shared.db, put)))
+        thread = threading.Thread(target=lambda: results.extend(in_threads(make_live.db, put)))
         thread.start()
-        until_one_waits_for_a_lock(make_shared.db)
+        until_one_waits_for_a_lock(make_live.db)
     thread.join(STUCK)
     assert results == [found]

@@ -12,7 +12,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, SHARED, Maker
+from tests.conftest import DATABASES, SERVERS, SHARED, live
 from tests.factories import task
 from tests.steps import (
     PATIENCE,
@@ -340,18 +340,18 @@ def test_a_number_of_tasks_is_a_whole_one_from_one_on(make, value):
 # who waits
 
 
-def test_who_waits_for_a_utube_hears_that_its_task_is_done(make_shared):
-    Task = make_shared({"utube": True}, roles=("utube",))
+def test_who_waits_for_a_utube_hears_that_its_task_is_done(make_live):
+    Task = make_live({"utube": True}, roles=("utube",))
     put(Task, "a0", "a1")
     held = Task.take(timeout=STUCK)  # a take skips a group whose head another connection refreshes
-    other = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE).name)
+    other = Work(make_live.db, lambda: Task.take(timeout=PATIENCE).name)
     eventually(Task.xq.waiting)
     held.ack()
     assert other.result() == "a1"
 
 
-def test_another_process_that_waits_for_a_utube_hears_that_its_task_is_done(make_shared):
-    Task = make_shared({"utube": True}, roles=("utube",))
+def test_another_process_that_waits_for_a_utube_hears_that_its_task_is_done(make_live):
+    Task = make_live({"utube": True}, roles=("utube",))
     put(Task, "a0", "a1")
 
     def child() -> Any:
@@ -362,9 +362,9 @@ def test_another_process_that_waits_for_a_utube_hears_that_its_task_is_done(make
         found = eventually(lambda: Task.xq.peek(1).status == "T" and Task.xq.peek(1))
         Task.delete().where(Task.id == found.id).execute()
 
-    with another_process(make_shared.db, child) as other:
+    with another_process(make_live.db, child) as other:
         assert next(other) == "a0"
-        ending = Work(make_shared.db, ends)
+        ending = Work(make_live.db, ends)
         assert next(other) == "a1"
         ending.result()
 
@@ -384,7 +384,7 @@ def at_level(kind: str, level: str, tmp_path: Path) -> Iterator[pw.Database]:
 
 @pytest.mark.parametrize(("kind", "level"), EACH_LEVEL)
 def test_a_transaction_takes_what_it_has_put_and_what_it_has_made_room_for(at_level):
-    Task = Maker(at_level, None)({"utube": True, "keep": True}, roles=("utube", "priority", "owner"))
+    Task = live(at_level)({"utube": True, "keep": True}, roles=("utube", "priority", "owner"))
     with at_level.atomic() as transaction:
         put(Task, "a0", "a1", "b0")
         assert taken(Task, 3) == ["a0", "b0"]
@@ -399,7 +399,7 @@ def test_a_transaction_takes_what_it_has_put_and_what_it_has_made_room_for(at_le
 
 @pytest.mark.parametrize(("kind", "level"), EACH_LEVEL)
 def test_a_transaction_takes_what_others_have_put_a_moment_ago(at_level):
-    Task = Maker(at_level, None)({"utube": True, "keep": True}, roles=("utube", "owner"))
+    Task = live(at_level)({"utube": True, "keep": True}, roles=("utube", "owner"))
 
     def transaction() -> list[str]:
         with at_level.atomic():
@@ -504,7 +504,7 @@ def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_server)
 def test_utubes_are_told_apart_to_the_last_letter_whatever_the_column_is(kind, field, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         db.execute_sql("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
-        Task = Maker(db, None)({"utube": True}, roles=("utube",), attributes={"utube": field})
+        Task = live(db)({"utube": True}, roles=("utube",), attributes={"utube": field})
         put(Task, "a0", "A0", "a1")
         assert taken(Task, 3) == ["a0", "A0"]
         Task.xq.sweep()
@@ -528,7 +528,7 @@ def work_off(Task: Any) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("kind", "level"), EACH_LEVEL)
 def test_processes_work_utubes_off_in_order_and_one_at_a_time(at_level):
-    Task = Maker(at_level, None)({"utube": True, "keep": True, "history": True}, roles=("utube", "owner"))
+    Task = live(at_level)({"utube": True, "keep": True, "history": True}, roles=("utube", "owner"))
 
     def script() -> Any:
         yield work_off(Task)
@@ -549,7 +549,7 @@ def test_processes_work_utubes_off_in_order_and_one_at_a_time(at_level):
 @pytest.mark.parametrize(("kind", "level"), [each for each in EACH_LEVEL if each[0] in SERVERS])
 @pytest.mark.parametrize("first", ["put", "ack"])
 def test_a_put_and_an_ack_that_do_not_see_each_other_forget_no_task(at_level, first):
-    Task = Maker(at_level, None)({"utube": True}, roles=("utube", "owner"))
+    Task = live(at_level)({"utube": True}, roles=("utube", "owner"))
     put(Task, "a0")
     held = Task.take(timeout=STUCK)  # a take skips a group whose head another connection refreshes
     all_heard(Task)

@@ -14,7 +14,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS, Maker
+from tests.conftest import SERVERS, Maker, live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, Work, another_process, bring, eventually, row, waiter
 from tests.support import fallback
@@ -92,9 +92,9 @@ def answered(Task: Any, answer: Any) -> tuple[Any, bool]:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_who_waits_is_told_when_a_task_is(make_shared, how):
+def test_who_waits_is_told_when_a_task_is(make_live, how):
     features, end, answer = ENDS[how]
-    Task = queue(make_shared, features)
+    Task = queue(make_live, features)
     put = Task.put(task())
     waits = [waiter(Task, lambda: Task.wait(put.id, timeout=PATIENCE)) for _ in range(2)]
     end(Task, put.id)
@@ -103,9 +103,9 @@ def test_who_waits_is_told_when_a_task_is(make_shared, how):
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_another_process_that_waits_is_told_when_a_task_is(make_shared, how):
+def test_another_process_that_waits_is_told_when_a_task_is(make_live, how):
     features, end, answer = ENDS[how]
-    Task = queue(make_shared, features)
+    Task = queue(make_live, features)
 
     def waits():
         yield "begun"
@@ -130,8 +130,8 @@ def test_another_process_that_waits_is_told_when_a_task_is(make_shared, how):
         ("left", lambda taken: taken),
     ],
 )
-def test_a_task_that_may_yet_be_taken_has_not_ended(make_shared, how, goes_on):
-    Task = make_shared({"delayed": True})
+def test_a_task_that_may_yet_be_taken_has_not_ended(make_live, how, goes_on):
+    Task = make_live({"delayed": True})
     put = Task.put(task())
     waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
     goes_on(Task.take())
@@ -141,8 +141,8 @@ def test_a_task_that_may_yet_be_taken_has_not_ended(make_shared, how, goes_on):
     assert waits.result() == (put, False)
 
 
-def test_the_end_that_is_rolled_back_was_none(make_shared):
-    Task = make_shared({"buried": True})
+def test_the_end_that_is_rolled_back_was_none(make_live):
+    Task = make_live({"buried": True})
     put = Task.put(task())
     waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
     db = Task._meta.database
@@ -158,8 +158,8 @@ def test_the_end_that_is_rolled_back_was_none(make_shared):
     assert waits.result() == (put, True)
 
 
-def test_an_end_is_told_of_after_its_commit(make_shared):
-    Task = make_shared({"keep": True})
+def test_an_end_is_told_of_after_its_commit(make_live):
+    Task = make_live({"keep": True})
     put = Task.put(task())
     waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
     with Task._meta.database.atomic():
@@ -170,8 +170,8 @@ def test_an_end_is_told_of_after_its_commit(make_shared):
 
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
-def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no_others_way(make_shared):
-    Task = make_shared()
+def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no_others_way(make_live):
+    Task = make_live()
     locked, other = Task.xq.put_many(tasks(2))
     db = Task._meta.database
     with db.atomic():
@@ -186,8 +186,8 @@ def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no
 
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
-def test_a_wait_for_a_task_that_a_transaction_ends_is_told_so_where_its_row_stays(make_shared):
-    Task = make_shared({"keep": True})
+def test_a_wait_for_a_task_that_a_transaction_ends_is_told_so_where_its_row_stays(make_live):
+    Task = make_live({"keep": True})
     put = Task.put(task())
     with Task._meta.database.atomic():
         Task.take().ack()
@@ -246,8 +246,8 @@ def test_a_wait_ends_when_its_time_runs_out(make, timeout):
 
 
 @pytest.mark.parametrize("timeout", [None, math.inf])
-def test_a_wait_may_be_for_ever(make_shared, timeout):
-    Task = make_shared()
+def test_a_wait_may_be_for_ever(make_live, timeout):
+    Task = make_live()
     put = Task.put(task())
     waits = [
         waiter(Task, lambda: Task.wait(put, timeout=timeout)),
@@ -288,7 +288,7 @@ def test_nobody_waits_for_an_end_within_a_transaction(make):
 
 
 def test_who_waits_alone_moves_what_falls_due(db):
-    Task = Maker(db, None)({"ttl": True})
+    Task = live(db)({"ttl": True})
     put, processed = Task.xq.put(task(), ttl=SOON, wait=PATIENCE)
     assert not processed
     assert row(Task, put) is None
@@ -304,8 +304,8 @@ def test_who_waits_is_told_what_a_tick_of_the_clock_ended(shared_db):
     assert waits.result() == (put, False)
 
 
-def test_a_wait_does_not_sleep_on_when_its_queue_is_reconfigured(make_shared):
-    Task = make_shared()
+def test_a_wait_does_not_sleep_on_when_its_queue_is_reconfigured(make_live):
+    Task = make_live()
     put = Task.put(task())
     waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
     Task.xq.reconfigure({"keep": True})
@@ -342,9 +342,9 @@ KEYS: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_each_waits_for_its_own_task_where_keys_are(make_shared, kind):
+def test_each_waits_for_its_own_task_where_keys_are(make_live, kind):
     define, brought, keys = KEYS[kind]
-    Task = define(make_shared)
+    Task = define(make_live)
     for each in brought:
         Task.put(task(**each))
     waits = [waiter(Task, partial(Task.wait, key, timeout=PATIENCE)) for key in keys]
@@ -358,10 +358,10 @@ def test_each_waits_for_its_own_task_where_keys_are(make_shared, kind):
 
 
 @pytest.mark.parametrize("kind", [pw.IntegerField, pw.TextField])
-def test_statuses_may_be_called_anything(make_shared, kind):
+def test_statuses_may_be_called_anything(make_live, kind):
     letters = "RTBD"
     words = [10, 20, 30, 40] if kind is pw.IntegerField else ["new", "X", "R", "done"]
-    Task = make_shared(
+    Task = make_live(
         {"buried": True, "keep": True},
         attributes={"status": kind(default=words[0])},
         statuses=dict(zip(letters, words, strict=True)),
@@ -378,8 +378,8 @@ def test_statuses_may_be_called_anything(make_shared, kind):
     ]
 
 
-def test_a_status_that_is_none_of_the_queues_is_an_end(make_shared):
-    Task = make_shared(attributes={"status": pw.IntegerField(default=0)}, statuses={"R": 0, "T": 1})
+def test_a_status_that_is_none_of_the_queues_is_an_end(make_live):
+    Task = make_live(attributes={"status": pw.IntegerField(default=0)}, statuses={"R": 0, "T": 1})
     put = Task.put(task())
     waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
     set_by_plain_sql(Task, put.id, status=2)
@@ -389,8 +389,8 @@ def test_a_status_that_is_none_of_the_queues_is_an_end(make_shared):
 # many, and those that die
 
 
-def test_a_put_that_waits_misses_no_end(make_shared):
-    Task = make_shared()
+def test_a_put_that_waits_misses_no_end(make_live):
+    Task = make_live()
 
     def worker():
         yield "begun"
@@ -406,8 +406,8 @@ def test_a_put_that_waits_misses_no_end(make_shared):
         assert other.hear() == "done"
 
 
-def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
-    Task = make_shared({"buried": True})
+def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_live):
+    Task = make_live({"buried": True})
     db = Task._meta.database
     n = 1000 if isinstance(db, pw.SqliteDatabase) else 100  # each has a connection; a server lets in only so many
 
@@ -437,8 +437,8 @@ def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
     assert waited_for(Task) == []
 
 
-def test_a_process_that_is_killed_leaves_nobody_waiting(make_shared):
-    Task = make_shared()
+def test_a_process_that_is_killed_leaves_nobody_waiting(make_live):
+    Task = make_live()
     db = Task._meta.database
     put = Task.put(task())
 
@@ -456,8 +456,8 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(make_shared):
 
 
 @pytest.mark.parametrize("what", ["a task", "its end"])
-def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_shared, what):
-    Task = make_shared()
+def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_live, what):
+    Task = make_live()
     db = Task._meta.database
     put = Task.put(task())
     assert Task.take()
@@ -485,8 +485,8 @@ def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_shared, 
         eventually(lambda: rows() == before)
 
 
-def test_a_process_that_ends_leaves_nobody_waiting(make_shared):
-    Task = make_shared()
+def test_a_process_that_ends_leaves_nobody_waiting(make_live):
+    Task = make_live()
     db = Task._meta.database
     put = Task.put(task())
 
@@ -502,8 +502,8 @@ def test_a_process_that_ends_leaves_nobody_waiting(make_shared):
 # who waits
 
 
-def test_a_queue_tells_who_waits_for_what(make_shared):
-    Task = make_shared()
+def test_a_queue_tells_who_waits_for_what(make_live):
+    Task = make_live()
     first, second = Task.xq.put_many(tasks(2))
     assert Task.xq.waiting() == []
     begun = time.time()

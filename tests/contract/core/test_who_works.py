@@ -17,8 +17,8 @@ FIELDS = ("session", "host", "pid", "program", "since", "tasks", "oldest", "gone
 HERE = Path(__file__).parents[3]
 
 
-def test_processes_name_each_session_and_count_what_it_holds_of_the_queue(make_shared):
-    Task, Other = make_shared(), make_shared(model=make_shared.model(table_name="other"))
+def test_processes_name_each_session_and_count_what_it_holds_of_the_queue(make_live):
+    Task, Other = make_live(), make_live(model=make_live.model(table_name="other"))
     Task.xq.put_many(tasks(3))
     Other.put({})
     Task.xq.take_many(2)
@@ -40,15 +40,15 @@ def test_a_session_without_tasks_of_the_queue_is_listed_with_none(make_shared):
         assert (idle.tasks, idle.oldest, idle.pid) == (0, None, os.getpid())
 
 
-def test_the_process_of_another_program_is_that_of_its_task(make_shared):
-    Task = make_shared()
+def test_the_process_of_another_program_is_that_of_its_task(make_live):
+    Task = make_live()
     Task.put({})
 
     def script():
         Task.take()
         yield os.getpid()
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         pid = next(other)
         (held,) = Task.xq.processes()
         assert (held.pid, held.tasks, held.gone) == (pid, 1, False)
@@ -59,8 +59,8 @@ def test_the_process_of_another_program_is_that_of_its_task(make_shared):
         assert eventually(lambda: [each.pid for each in Task.xq.processes() if each.gone]) == [pid]
 
 
-def test_a_session_that_another_process_resumes_is_named_by_that_one(make_shared):
-    Task = make_shared()
+def test_a_session_that_another_process_resumes_is_named_by_that_one(make_live):
+    Task = make_live()
     Task.xq.configure(session_ttr=600)
     Task.put({})
 
@@ -70,7 +70,7 @@ def test_a_session_that_another_process_resumes_is_named_by_that_one(make_shared
             yield session.uuid, os.getpid()
             yield
 
-    with another_process(make_shared.db, script) as other:
+    with another_process(make_live.db, script) as other:
         uuid, pid = next(other)
         assert [each.pid for each in Task.xq.processes()] == [pid]
         other.kill()

@@ -30,8 +30,8 @@ def connected(tmp_path_factory):
 
 
 @pytest.fixture
-def queue(make_shared):
-    return make_shared(FEATURES)
+def queue(make_live):
+    return make_live(FEATURES)
 
 
 def test_a_frame_is_put_read_and_worked_off(connected, queue):

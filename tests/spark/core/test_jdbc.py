@@ -6,12 +6,12 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from xq.adapters.spark.jdbc import reached
 
 
 def place(database: pw.Database) -> dict[str, str]:
-    model = Maker(database, None).model()
+    model = live(database).model()
     return reached(xq.upgrade(model, fields={"status": "status"}).adapter.store.address())
 
 

@@ -7,9 +7,9 @@ from tests.steps import eventually, row
 from xq.runtime.lease import Leases
 
 
-def test_only_what_ttr_times_is_touched(make_shared, monkeypatch):
+def test_only_what_ttr_times_is_touched(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared({"ttr": True}, roles=("runat", "ttr"))
+    Task = make_live({"ttr": True}, roles=("runat", "ttr"))
     Task.xq.put(task())  # no default: this one may take for ever
     Task.xq.put(task(), ttr=60)
     with Leases(Task.xq) as leases:

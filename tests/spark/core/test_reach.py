@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from xq.adapters.spark.session import _zipped
 
 MASTER = "spark://head:7077"
@@ -33,7 +33,7 @@ def elsewhere(spark):
 def page(tmp_path):
     """A queue in a file of SQLite."""
     with closing(pw.SqliteDatabase(tmp_path / "app.db")) as db:
-        yield Maker(db, None)(FEATURES)
+        yield live(db)(FEATURES)
 
 
 @pytest.mark.parametrize(

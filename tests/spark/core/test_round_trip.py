@@ -8,8 +8,8 @@ import xq
 
 
 @pytest.fixture
-def queue(make_shared):
-    return make_shared({"keep": True, "buried": True, "history": True})
+def queue(make_live):
+    return make_live({"keep": True, "buried": True, "history": True})
 
 
 def test_tasks_go_through_spark_from_the_frame_to_the_archive(spark, queue, tmp_path):

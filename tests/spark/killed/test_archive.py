@@ -51,14 +51,14 @@ from pyspark.sql import SparkSession
 from pyspark.java_gateway import launch_gateway
 import peewee as pw
 import xq
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from xq.pipeline import archives
 from xq.pipeline import spans
 from xq.adapters.spark import files
 
 given = json.loads(sys.argv[1])
 kind, name, parameters = pickle.loads(bytes.fromhex(given["database"]))
-Task = Maker(kind(name, **parameters), None)(given["features"])
+Task = live(kind(name, **parameters))(given["features"])
 
 owners = {"Archives": archives.Archives, "Folder": files.Folder, "archives": archives, "spans": spans}
 owner = owners[given["owner"]]
@@ -119,8 +119,8 @@ def some(points, db):
     return points[next(i for i, kind in enumerate(kinds) if isinstance(db, kind)) :: len(kinds)]
 
 
-def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     keys = []
     for point in some(ARCHIVING, Task._meta.database):
         keys += done(Task, 5)
@@ -138,8 +138,8 @@ def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_sha
     assert Task.xq.History.select().count() == 1
 
 
-def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path)
+def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
     keys = done(Task, 5)
     before = told(all_tasks(spark, Task, out))
     for point in some(RESTORING, Task._meta.database):

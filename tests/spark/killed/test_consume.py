@@ -9,7 +9,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import tasks
 from tests.spark.drivers import driver
 from tests.steps import eventually, transitions
@@ -22,8 +22,8 @@ QUEUE: dict[str, Any] = {
 
 
 @pytest.fixture
-def queue(make_shared):
-    return make_shared(**QUEUE)
+def queue(make_live):
+    return make_live(**QUEUE)
 
 
 def test_a_driver_that_is_killed_has_all_given_back(queue):
@@ -39,7 +39,7 @@ def test_a_driver_that_is_killed_has_all_given_back(queue):
 
 def works_for_ever(db: pw.Database, tell: Any) -> None:
     """What the driver does that is killed."""
-    Task = Maker(db, None)(**QUEUE)
+    Task = live(db)(**QUEUE)
 
     def work(df: Any) -> Any:
         tell("working")

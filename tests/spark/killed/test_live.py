@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.spark.counts import FEATURES, busy, count, counted, is_current
 from tests.spark.drivers import driver
 from tests.spark.histories import BEFORE, WAYS, a_history
@@ -22,8 +22,8 @@ from xq.pipeline.checkpoints import Rollup
 
 
 @pytest.fixture
-def queue(make_shared):
-    return make_shared(FEATURES, roles=("tube",))
+def queue(make_live):
+    return make_live(FEATURES, roles=("tube",))
 
 
 def test_a_table_counts_what_a_report_counts_whatever_happens(spark, queue, tmp_path):
@@ -50,7 +50,7 @@ def sum_of_stream(spark: SparkSession, Task: Any, folder: Path, unit: str) -> in
 
 def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
     """What the driver does that is killed: its second batch is in the table, and Spark has not heard of that."""
-    Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
+    Task: Any = live(db)(FEATURES, roles=("tube",))
     add = Rollup.add
 
     def killed(tally: Rollup, stream: str, batch: int, *counted: Any) -> bool:

@@ -38,9 +38,9 @@ os.killpg(0, signal.SIGKILL)
 
 
 def test_a_driver_that_is_killed_before_or_after_it_wrote_a_batch_loses_and_doubles_nothing(
-    spark, make_shared, tmp_path, monkeypatch
+    spark, make_live, tmp_path, monkeypatch
 ):
-    Task = make_shared({"history": True})
+    Task = make_live({"history": True})
     Task.xq.put_many(tasks(10))
     with monkeypatch.context() as shared:
         shared.setenv("XQ_SPARK_KEY", "of this test and the driver")

@@ -11,7 +11,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import driver
 from tests.steps import is_exact, transitions
@@ -20,9 +20,9 @@ FEATURES = {"keep": True, "buried": True, "history": True}
 TASKS = 1000
 
 
-def test_tasks_go_through_a_cluster_that_loses_its_executors(workers, make_shared):
-    Task = make_shared(FEATURES)
-    with driver(make_shared.db, goes_through, workers) as process:
+def test_tasks_go_through_a_cluster_that_loses_its_executors(workers, make_live):
+    Task = make_live(FEATURES)
+    with driver(make_live.db, goes_through, workers) as process:
         told = [json.loads(text) for text in iter(process.told, None) if text != "the end"]
     where, done, read = told
     assert subprocess.run([workers.python, "-c", "import pyarrow, xq"], cwd="/", capture_output=True).returncode == 1
@@ -37,7 +37,7 @@ def test_tasks_go_through_a_cluster_that_loses_its_executors(workers, make_share
 
 def goes_through(db: pw.Database, tell: Any, workers: Cluster) -> None:
     """What the driver does."""
-    Task = Maker(db, None)(FEATURES)
+    Task = live(db)(FEATURES)
     spark = workers.session()
 
     def has_xq(_: int) -> Any:

@@ -15,7 +15,7 @@ import peewee as pw
 from pyspark.errors import StreamingQueryException
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import tasks
 from tests.spark.counts import FEATURES, counted, is_current
 from tests.spark.drivers import driver
@@ -29,7 +29,7 @@ LOOK = 0.05  # seconds for which a process that works waits for tasks of others
 
 def works(db: pw.Database, tell: Any, folder: str, seed: int) -> None:
     """Put, take and end tasks until a file says stop."""
-    chance, queue = random.Random(seed), Maker(db, None)(FEATURES, roles=("tube",)).xq
+    chance, queue = random.Random(seed), live(db)(FEATURES, roles=("tube",)).xq
     ends = (queue.ack, queue.ack, queue.ack, queue.release, queue.bury, queue.kill)
     while not Path(folder, "stop").exists():
         queue.put_many(tasks(chance.randrange(1, 5), tube=chance.choice((None, "a", "b"))))
@@ -44,7 +44,7 @@ def counts_until(db: pw.Database, tell: Any, folder: str, seconds: float, begins
     """
     os.setpgrp()
     kill = Timer(seconds, os.killpg, (0, signal.SIGKILL))
-    Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
+    Task: Any = live(db)(FEATURES, roles=("tube",))
     add = Rollup.add
 
     def begin() -> None:
@@ -68,8 +68,8 @@ def counts_until(db: pw.Database, tell: Any, folder: str, seconds: float, begins
         begin()
 
 
-def test_each_transition_is_counted_once_if_the_driver_is_killed_at_ten_random_moments(spark, make_shared, tmp_path):
-    queue = make_shared(FEATURES, roles=("tube",))
+def test_each_transition_is_counted_once_if_the_driver_is_killed_at_ten_random_moments(spark, make_live, tmp_path):
+    queue = make_live(FEATURES, roles=("tube",))
     db = queue._meta.database
     seed = int(os.environ.get("XQ_SEED") or random.randrange(2**32))
     print(f"XQ_SEED={seed} repeats the moments")

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import tasks
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import driver
@@ -24,16 +24,16 @@ TASKS = 1000
 
 
 @pytest.fixture
-def Task(make_shared):
-    return make_shared(FEATURES)
+def Task(make_live):
+    return make_live(FEATURES)
 
 
 @pytest.fixture
-def run(workers, make_shared, tmp_path):
+def run(workers, make_live, tmp_path):
     """What a function of this module tells, run by a driver of the cluster."""
 
     def run(script: Any) -> Any:
-        with driver(make_shared.db, script, workers, str(tmp_path)) as process:
+        with driver(make_live.db, script, workers, str(tmp_path)) as process:
             found = [json.loads(text) for text in iter(process.told, None) if text != "the end"]
         return found[0] if found else None
 
@@ -52,7 +52,7 @@ def test_a_read_has_each_row_once(Task, run):
 
 
 def reads(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
     found, keys = [], {"tasks": "id", "history": "CAST(key AS BIGINT)"}
     what: What
     for what in ("tasks", "history"):
@@ -78,7 +78,7 @@ def writes_a_job(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> N
 
 
 def writes(db: pw.Database, tell: Any, workers: Cluster, folder: str, **options: str) -> None:
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
     frame = spark.range(0, 4 * TASKS, 1, 4).selectExpr("'a' AS name", "CAST(id AS INT) AS size")
     with workers.losing_executors(spark, 0):
         frame.write.format("xq").options(**xq.spark.options(Task), **options).mode("append").save()
@@ -95,7 +95,7 @@ def test_consume_works_off_each_task_once(Task, run):
 
 
 def consumes(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
 
     worked = F.udf(lambda name: "worked", "string")
 
@@ -115,7 +115,7 @@ def test_a_report_is_that_of_executors_that_live(Task, run):
 
 
 def reports(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
     until = Task.xq.History.select(pw.fn.MAX(Task.xq.History.at_us)).scalar() / 1e6 + 1
 
     def report(name: str) -> Any:
@@ -141,7 +141,7 @@ def test_an_archive_and_its_restore_have_each_task_once(Task, run, tmp_path):
 
 
 def archives(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
-    Task, spark, out = Maker(db, None)(FEATURES), workers.session(), f"{folder}/archive"
+    Task, spark, out = live(db)(FEATURES), workers.session(), f"{folder}/archive"
 
     def keys(frame: Any) -> list[int]:
         return sorted(row.id for row in frame.select("id").collect())
@@ -168,7 +168,7 @@ def test_a_stream_has_each_row_once(Task, run, tmp_path):
 
 
 def streams(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
     sink = Sink(Path(folder, "sink"))
     with workers.losing_executors(spark, 0):
         stream(spark, xq.spark.options(Task, "history"), sink, maxRows=TASKS).start().awaitTermination()

@@ -9,7 +9,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.factories import tasks
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import driver
@@ -19,12 +19,12 @@ TASKS = 100
 
 
 @pytest.fixture
-def found(workers, make_shared):
+def found(workers, make_live):
     """What each reader finds: the numbers of its rows."""
-    queue = make_shared(FEATURES)
+    queue = make_live(FEATURES)
     queue.xq.put_many(tasks(TASKS))
     queue.xq.ack_many(queue.xq.take_many(10))
-    with driver(make_shared.db, reads, workers) as process:
+    with driver(make_live.db, reads, workers) as process:
         return json.loads(process.told() or "null")
 
 
@@ -45,7 +45,7 @@ def test_each_reader_finds_what_is_there(found):
 
 def reads(db: pw.Database, tell: Any, workers: Cluster) -> None:
     """What the driver does."""
-    Task, spark = Maker(db, None)(FEATURES), workers.session()
+    Task, spark = live(db)(FEATURES), workers.session()
     of = xq.spark.options
 
     def n(options: dict[str, str], **more: Any) -> int:

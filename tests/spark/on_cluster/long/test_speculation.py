@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import live
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import driver
 from tests.steps import STUCK, is_exact, transitions
@@ -26,9 +26,9 @@ AGGRESSIVE = {
 
 
 @pytest.mark.parametrize("job", ["named", None])
-def test_of_two_attempts_at_once_the_rows_of_one_are_put(workers, make_shared, tmp_path, job):
-    Task = make_shared({"history": True})
-    with driver(make_shared.db, writes_twice, workers, str(tmp_path), job) as process:
+def test_of_two_attempts_at_once_the_rows_of_one_are_put(workers, make_live, tmp_path, job):
+    Task = make_live({"history": True})
+    with driver(make_live.db, writes_twice, workers, str(tmp_path), job) as process:
         assert process.told() == "the end"
     assert {path.name for path in tmp_path.glob("attempt-*")} == {"attempt-0", "attempt-1"}, "both staged their rows"
     assert sorted(task.size for task in Task.select()) == [*range(ROWS)]
@@ -37,7 +37,7 @@ def test_of_two_attempts_at_once_the_rows_of_one_are_put(workers, make_shared, t
 
 
 def writes_twice(db: pw.Database, tell: Any, workers: Cluster, folder: str, job: str | None) -> None:
-    Task, spark = Maker(db, None)({"history": True}), workers.session(**AGGRESSIVE)
+    Task, spark = live(db)({"history": True}), workers.session(**AGGRESSIVE)
 
     def slowly(size: int) -> int:
         """Hand on a row of the last partition when its second attempt runs, too."""

@@ -1,0 +1,63 @@
+"""A process is killed with kill -9, forks, or shares its session: what it holds is given back once, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+import xq
+from tests.factories import task
+from tests.steps import PATIENCE, STUCK, another_process, is_exact, processes
+
+
+def test_who_waits_is_given_the_task_of_a_killed_process(make_live):
+    Task = make_live()
+    Task.put(task())
+
+    def holds():
+        yield Task.take().id
+
+    def waits():
+        yield "begun"
+        yield Task.take(timeout=PATIENCE).id
+
+    with processes(make_live.db, holds, waits) as (holder, waiter):
+        assert (next(holder), next(waiter)) == (1, "begun")
+        holder.kill()
+        assert next(waiter) == 1
+    assert is_exact(Task)
+
+
+def test_a_fork_and_its_end_give_nothing_of_the_parents_back(make_live):
+    Task = make_live()
+    Task.put(task())
+    taken = Task.take()
+
+    def child():
+        with pytest.raises(xq.NotOwner):
+            taken.ack()
+        yield Task.xq.count("T")
+
+    with another_process(make_live.db, child) as other:
+        assert next(other) == 1
+    assert Task.xq.count("T") == 1
+    taken.ack()
+
+
+def test_a_session_may_be_shared_by_processes_and_ends_for_none_when_one_leaves_it(make_live):
+    Task = make_live({"keep": True, "ttr": STUCK})
+    Task.put(task())
+
+    def script():
+        uuid = yield "begun"
+        with pytest.raises(xq.NotOwner):
+            Task.ack(1)
+        with Task.xq.session(uuid):
+            Task.touch(1, PATIENCE)
+        yield "left"
+
+    with another_process(make_live.db, script) as other:
+        assert next(other) == "begun"
+        with Task.xq.session() as session:
+            taken = Task.take()
+            assert other.send(session.uuid) == "left"
+            assert taken.ack().status == "D"

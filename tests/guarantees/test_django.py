@@ -1,0 +1,36 @@
+"""A worker of Django is killed with kill -9: its task is run again, by another."""
+
+from __future__ import annotations
+
+import signal
+
+from django_tasks import TaskResultStatus
+
+from tests.django.conftest import fresh
+from tests.django.on_tasks import backend, install, worker_process
+from tests.django.shop import jobs
+from tests.steps import STUCK, eventually
+from xq.adapters.django.tasks.worker import run
+
+
+def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tmp_path):
+    go_on, told = tmp_path / "go on", tmp_path / "told"
+
+    def is_finished():
+        run(until_empty=True)
+        result.refresh()
+        return result.is_finished
+
+    with fresh("sqlite", tmp_path) as database, backend():
+        install(database)
+        result = jobs.wait_for.enqueue(str(go_on), str(told))
+        with worker_process(database) as first:
+            eventually(lambda: told.exists() and told.read_text() == "begun\n")
+            result.refresh()
+            assert (result.status, result.attempts) == (TaskResultStatus.RUNNING, 1)
+            first.send_signal(signal.SIGKILL)
+            first.wait(STUCK)
+        go_on.touch()
+        eventually(is_finished)
+    assert (result.return_value, result.attempts, len({*result.worker_ids})) == ("done", 2, 2)
+    assert told.read_text() == "begun\nbegun\n"

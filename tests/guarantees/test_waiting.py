@@ -1,0 +1,99 @@
+"""Who waits, in whatever process, is woken by what happens in another, and outlives its server and its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import SERVERS, Maker, database_on, live
+from tests.factories import task
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.steps import PATIENCE, STUCK, another_process, eventually, waiter
+
+SOON = 0.05  # seconds until something falls due
+
+
+@pytest.mark.parametrize("delay", [None, SOON], ids=["ready", "due later"])
+def test_a_take_in_another_process_wakes_by_a_task(make_live, delay):
+    Task = make_live({"delayed": True})
+
+    def waits():
+        waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
+        yield "waits"
+        yield waiting.result().id
+
+    with another_process(make_live.db, waits) as other:
+        assert next(other) == "waits"
+        put = Task.put(task(), delay=delay)
+        assert next(other) == put.id
+
+
+@pytest.mark.parametrize("processed", [True, False], ids=["acked", "killed"])
+def test_a_wait_in_another_process_is_told_the_end_of_its_task(make_live, processed):
+    Task = make_live()
+
+    def waits():
+        yield "begun"
+        yield Task.xq.put(task(), wait=PATIENCE)[1]
+
+    with another_process(make_live.db, waits) as other:
+        assert next(other) == "begun"
+        other.post(None)
+        eventually(lambda: [key for key, *_ in Task.xq.waiting() if key is not None])
+        taken = Task.take()
+        taken.ack() if processed else Task.kill(taken.id)
+        assert other.hear() is processed
+
+
+def test_a_coroutine_wakes_by_a_put_of_a_thread(make_live):
+    Task = make_live()
+
+    def put():
+        with make_live.db.connection_context():
+            Task.put(task())
+
+    async def main():
+        async with asyncio.timeout(STUCK):
+            take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
+            while not await Task.xq.aio.waiting():
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(put)
+            return (await take).id
+
+    assert asyncio.run(main()) == 1
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Maker]]:
+    """A server of this test's own, and queues there."""
+    kind = SERVERS[request.param]
+    if reason := kind.missing():
+        pytest.skip(reason)
+    with kind() as made:
+        made.create("app")
+        db = made.peewee("app")
+        yield made, live(db)
+        db.close()
+
+
+def test_a_take_outlives_a_restart_of_the_server(server):
+    its, make = server
+    Task = make()
+    waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
+    its.restart("immediate")
+    Task.put(task())
+    assert waiting.result().id == 1
+
+
+@pytest.mark.parametrize("kind", SERVERS.values(), ids=SERVERS)
+def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew(kind):
+    with database_on(kind) as (its, name), Proxy(its.host, its.port) as proxy:
+        db = its.peewee(name, host=proxy.host, port=proxy.port)
+        Task = live(db)({"keep": True})
+        Task.put(task())
+        proxy.cut(db)
+        assert Task.take().ack().status == "D"
+        db.close()

@@ -1,0 +1,80 @@
+"""Worker processes do each task, also when one of them is killed, and finish what they have when a signal ends them."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, eventually, is_exact, state, transitions
+
+
+def note(path: Path, what: object) -> None:
+    """Add a line to a file, which all processes may do at once."""
+    with path.open("a") as file:
+        file.write(f"{what}\n")
+
+
+def noted(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_worker_processes_do_each_task_once(make_live, tmp_path):
+    Task, done = make_live(), tmp_path / "done"
+
+    @Task.xq.worker(workers=3, kind="process")
+    def work(found):
+        note(done, f"{os.getpid()} {found.id}")
+
+    Task.xq.put_many(tasks(30))
+    Task.xq.run(until_empty=True)
+    lines = [line.split() for line in noted(done)]
+    assert sorted(int(key) for _, key in lines) == [*range(1, 31)]
+    assert f"{os.getpid()}" not in {pid for pid, _ in lines}
+    assert transitions(Task) == {"X-R": 30, "R-T": 30, "T-X": 30}
+    assert is_exact(Task)
+
+
+def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_live, tmp_path):
+    Task, begun = make_live({"keep": True}), tmp_path / "begun"
+
+    @Task.xq.worker(kind="process")
+    def work(found):
+        note(begun, os.getpid())
+        if len(noted(begun)) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    put = Task.put(task())
+    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")  # once its session is reaped
+    assert len({*noted(begun)}) == 2
+
+
+def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):
+    Task, begun, go_on, log = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on", tmp_path / "log"
+
+    @Task.xq.worker(workers=2)
+    def work(found):
+        note(begun, found.id)
+        eventually(go_on.exists)
+
+    def program():
+        logging.basicConfig(filename=log, force=True, level=logging.INFO)
+        Task.xq.run()
+
+    Task.xq.put_many(tasks(5))
+    make_live.db.close()
+    running = multiprocessing.get_context("fork").Process(target=program)
+    running.start()
+    try:
+        eventually(lambda: len(noted(begun)) == 2)
+        running.terminate()
+        eventually(lambda: "finish their tasks" in log.read_text())
+        go_on.touch()
+        running.join(PATIENCE)
+        assert running.exitcode == 0
+    finally:
+        running.kill()
+    assert (Task.xq.count("D"), Task.xq.count("R")) == (2, 3)

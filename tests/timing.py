@@ -1,0 +1,133 @@
+"""Which tests are timing tests: by what they use, not by a mark.
+
+A test that starts threads or processes, sends signals, polls, or goes by a clock that runs by itself passes or fails by
+who comes first: rightly a thousand times, and then once not. `make test` and `make test-rest` run one such test for
+each guarantee and database, those of tests/guarantees. The others are left to `make test-long`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import pytest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MODULES = {
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "selenium",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+NOT_FOLLOWED = {"tests.conftest", "tests.django.conftest", "tests.servers"}  # they start servers, for all tests
+
+_allowed = True
+
+
+def in_sequence(helper: F) -> F:
+    """Say of a helper that what it starts has ended when it returns, so that nothing goes on beside the test."""
+    helper.in_sequence = True  # type: ignore[attr-defined]
+    return helper
+
+
+def is_for_timing(helper: F) -> F:
+    """Say of a helper that who uses it is a timing test, whatever modules it names."""
+    helper.is_for_timing = True  # type: ignore[attr-defined]
+    return helper
+
+
+def allow(yes: bool) -> None:
+    """Say whether the test that runs now may do what only timing tests do."""
+    global _allowed
+    _allowed = yes
+
+
+def timed(what: str) -> None:
+    """Say that a timing test does this. Raises AssertionError in any other."""
+    assert _allowed, f"{what}: only in tests/guarantees and in tests that tests/timing.py takes for timing tests"
+
+
+def _forks(fork: Callable[[], int] = os.fork) -> int:
+    timed("a fork")
+    return fork()
+
+
+os.fork = _forks  # also of multiprocessing
+
+
+def is_timing(item: pytest.Item) -> bool:
+    """Return whether a test, a fixture of it or a function among its parameters uses one of these modules."""
+    fixtures: dict[str, Any] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    callspec = getattr(item, "callspec", None)
+    functions = [item.function, *(found[-1].func for found in fixtures.values() if found)]  # type: ignore[attr-defined]
+    parameters = callspec.params.values() if callspec else ()
+    return any(map(_takes_time, functions)) or not MODULES.isdisjoint(_modules(*parameters))
+
+
+@cache
+def _takes_time(function: FunctionType) -> bool:
+    return not MODULES.isdisjoint(_modules(function))
+
+
+def _modules(*begins: Any) -> Iterator[str]:
+    """Yield the first part of the names of the modules that things use, followed through all that stands in tests/."""
+    left, seen = list(begins), dict[int, Any]()
+    while left:
+        thing = left.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing
+        if getattr(thing, "is_for_timing", False):
+            yield "time"
+        module = _module(thing)
+        if isinstance(thing, (list, tuple, set, frozenset)):
+            left += thing
+        elif isinstance(thing, dict):
+            left += thing.values()
+        elif not module.startswith("tests."):
+            yield module.partition(".")[0]
+        elif module in NOT_FOLLOWED or getattr(thing, "in_sequence", False):
+            continue
+        elif isinstance(thing, FunctionType):
+            left += _named(thing)
+        elif isinstance(thing, type):
+            left += vars(thing).values()
+        elif isinstance(thing, (staticmethod, classmethod)):
+            left.append(thing.__func__)
+        elif isinstance(thing, property):
+            left.append(thing.fget)
+        elif wrapped := getattr(thing, "__wrapped__", None) or getattr(thing, "func", None):
+            left.append(wrapped)
+
+
+def _module(thing: Any) -> str:
+    if isinstance(thing, ModuleType):
+        return thing.__name__
+    return getattr(thing, "__module__", None) or type(thing).__module__
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    """Yield what the names in a function, and in those within it, are; of a module of tests/, what is used of it."""
+    function = inspect.unwrap(function)
+    codes, names = [function.__code__], set[str]()
+    while codes:
+        code = codes.pop()
+        names |= {*code.co_names}
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    values = [function.__globals__[name] for name in names & function.__globals__.keys()]
+    values += [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    for value in values:
+        if isinstance(value, ModuleType) and value.__name__.startswith("tests."):
+            yield from (vars(value)[name] for name in names & vars(value).keys())
+        else:
+            yield value
