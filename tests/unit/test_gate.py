@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import steps, timing
+
 TESTS = Path(__file__).resolve().parents[1]
 LONG = 30  # seconds: a busy machine may stand still for as long as that
 MUST_NOT_PASS = {"ttr", "ttl", "within", "lock_timeout"}  # options of calls
@@ -35,3 +37,24 @@ def test_a_guarantee_is_shown_without_short_times_and_without_counting_what_the_
         if short or (name(call) in COUNTED and ast.unparse(call.func) != "asyncio.sleep"):
             found.append(f"{path.name}:{call.lineno}: {ast.unparse(call)}")
     assert found == []
+
+
+def test_a_helper_that_polls_raises_in_a_test_that_is_no_timing_test():
+    with pytest.raises(AssertionError, match="to poll: only in tests/guarantees"):
+        vars(steps)["eventually"](lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_timing"),
+    [
+        ("return steps.eventually(print)", True),
+        ("return [steps.waiters for _ in 'a']", True),  # which calls others that poll
+        ("return lambda: steps.Work", True),
+        ("return steps.elsewhere(None, print)", False),  # has ended when it returns
+        ("return steps.bring(None, 'T')", False),
+    ],
+)
+def test_a_timing_test_is_found_by_what_it_calls(body, is_timing):
+    named = {"__name__": "tests.a_test", "steps": steps}
+    exec(f"def test(): {body}", named)
+    assert timing._takes_time(named["test"]) is is_timing
