@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import copy_context
-from functools import partial
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +192,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """The session that a test enters and does not leave is current for no other test."""
     test = pyfuncitem.obj
-    pyfuncitem.obj = partial(copy_context().run, test)
+
+    @wraps(test)
+    def in_a_context(*args: Any, **kwargs: Any) -> Any:
+        return copy_context().run(test, *args, **kwargs)
+
+    pyfuncitem.obj = in_a_context
     yield
     pyfuncitem.obj = test
 

@@ -80,38 +80,8 @@ def unbound() -> Any:
     return xq.upgrade(live(None).model(), {"status": "status"})  # type: ignore[arg-type]
 
 
-def test_a_task_is_put_taken_and_acked(make_db):
-    Task = make_db({"keep": True})
-
-    async def main() -> None:
-        put = await Task.xq.aio.put(task(name="a"))
-        taken = await Task.xq.aio.take()
-        assert (taken.id, taken.status) == (put.id, "T")
-        assert (await Task.xq.aio.ack(taken, update={"name": "b"})).name == "b"
-        assert await Task.xq.aio.take() is None
-        assert (await Task.xq.aio.stats()).transition == Task.stats().transition
-
-    run(main())
-    assert Task.get().status == "D"
-    assert is_exact(Task)
-
-
-def test_an_operation_is_run_step_by_step(make_db):
-    Task = make_db({"buried": "any", "history": True})
-    Task.xq.put_many(tasks(5))
-
-    async def main() -> None:
-        operation = await Task.xq.aio.act("bury", "state:R", actor="ann", chunk=2)
-        while await Task.xq.aio.transaction(operation.step):
-            pass
-        assert [each.done for each in await Task.xq.aio.operations()] == [5]
-
-    run(main())
-    assert [row.actor for row in Task.xq.history()][5:] == ["ann"] * 5
-
-
-def test_a_queue_is_paused_and_has_schedules(make_db):
-    Task = make_db({"keep": True})
+def test_a_queue_is_paused_and_has_schedules_and_operations(make_db):
+    Task = make_db({"keep": True, "buried": "any", "history": True})
 
     async def main() -> None:
         aio = Task.xq.aio
@@ -126,8 +96,14 @@ def test_a_queue_is_paused_and_has_schedules(make_db):
         await waiters(Task, 1)
         await aio.resume()
         assert (await taking).id == put.id
+        await aio.put_many(tasks(5))
+        operation = await aio.act("bury", "state:R", actor="ann", chunk=2)
+        while await aio.transaction(operation.step):
+            pass
+        assert [each.done for each in await aio.operations()] == [5]
 
     run(main())
+    assert [row.actor for row in Task.xq.history() if row.event == "bury"] == ["ann"] * 5
 
 
 def test_the_other_methods_do_what_their_twins_do(make_db):
@@ -251,19 +227,6 @@ def test_other_coroutines_run_between_the_transactions_of_many_calls(tmp_path):
         assert all("tick" in course[one:other] for one, other in itertools.pairwise(commits))
 
 
-def test_a_thousand_calls_of_one_turn_all_return(make_db):
-    Task = make_db()
-
-    async def main() -> None:
-        put = await asyncio.gather(*(Task.xq.aio.put(task()) for _ in range(1000)))
-        taken = await asyncio.gather(*(Task.xq.aio.take() for _ in range(1000)))
-        assert sorted(each.id for each in taken) == sorted(each.id for each in put)
-        await asyncio.gather(*map(Task.xq.aio.ack, taken))
-
-    run(main())
-    assert Task.stats().transition == {"X-R": 1000, "R-T": 1000, "T-X": 1000}
-
-
 def test_the_event_loop_goes_on_while_another_connection_writes(make_live):
     Task, ticks = make_live(), list[float]()
     began, go_on = threading.Event(), threading.Event()
@@ -294,15 +257,19 @@ def test_the_event_loop_goes_on_while_another_connection_writes(make_live):
     assert Task.xq.count() == 4
 
 
-def test_a_take_of_many_tasks_does_not_run_on_the_loop(make_live):
-    Task = make_live()
+@pytest.mark.parametrize("aio", ["loop", "thread"])
+def test_the_loop_has_no_connection_for_a_take_of_many_tasks_nor_with_aio_thread(make_live, aio):
+    Task = make_live(aio=aio)
     Task.xq.put_many(tasks(70))
     make_live.db.close()
 
     async def main() -> None:
         assert len(await Task.xq.aio.take_many(65)) == 65
+        if aio == "thread":
+            await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
+            assert await Task.xq.aio.take()
         assert make_live.db.is_closed()
-        assert len(await Task.xq.aio.take_many(64)) == 5
+        assert len(await Task.xq.aio.take_many(64)) == (7 if aio == "thread" else 5)
 
     run(main())
 
@@ -340,37 +307,7 @@ def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_live):
     assert [Task.xq.peek(each).status for each in (first, second)] == ["D", "B"]
 
 
-def test_with_aio_thread_the_loop_has_no_connection(make_live):
-    Task = make_live(aio="thread")
-    make_live.db.close()
-
-    async def main() -> None:
-        await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(3)))
-        assert await Task.xq.aio.take()
-
-    run(main())
-    assert make_live.db.is_closed()
-
-
 # waiting
-
-
-def test_a_take_waits_without_blocking_the_event_loop(make_db):
-    Task = make_db()
-
-    async def main() -> None:
-        take = asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE))
-        await waiters(Task, 1)
-        for _ in range(100):  # the loop goes on
-            await asyncio.sleep(0)
-        assert not take.done()
-        put = await Task.xq.aio.put({})
-        assert (await take).id == put.id
-        assert await Task.xq.aio.take(timeout=0.01) is None
-        assert await Task.xq.aio.take_many(3, timeout=0.01) == []
-
-    run(main())
-    assert Task.xq.waiting() == []
 
 
 def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_live):
@@ -380,12 +317,16 @@ def test_a_thousand_takes_wait_in_few_threads_and_each_gets_a_task(make_live):
         takes = [asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE)) for _ in range(1000)]
         await waiters(Task, 1000)
         assert threading.active_count() - before <= THREADS
-        put = await Task.xq.aio.put_many(tasks(1000))
+        put = await asyncio.gather(*(Task.xq.aio.put({}) for _ in range(1000)))
         taken = await asyncio.gather(*takes)
-        assert sorted(each.id for each in taken) == [each.id for each in put]
+        assert sorted(each.id for each in taken) == sorted(each.id for each in put)
+        await asyncio.gather(*map(Task.xq.aio.ack, taken))
+        assert await Task.xq.aio.take(timeout=0.01) is None
+        assert await Task.xq.aio.take_many(3, timeout=0.01) == []
 
     run(main())
     assert Task.xq.waiting() == []
+    assert Task.stats().transition == {"X-R": 1000, "R-T": 1000, "T-D": 1000}
 
 
 def test_the_end_of_a_task_is_awaited(make_db):
@@ -406,23 +347,6 @@ def test_the_end_of_a_task_is_awaited(make_db):
     run(main())
 
 
-def test_a_cancelled_wait_leaves_nobody_waiting(make_db):
-    Task = make_db({"keep": True})
-
-    async def main() -> None:
-        put = await Task.xq.aio.put({})
-        wait = asyncio.create_task(Task.xq.aio.wait(put))
-        while not await Task.xq.aio.waiting():
-            await asyncio.sleep(0.005)
-        wait.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await wait
-        while await Task.xq.aio.waiting():
-            await asyncio.sleep(0.005)
-
-    run(main())
-
-
 def test_a_put_waits_for_room(make_db):
     Task = make_db({"limit": 1})
 
@@ -436,26 +360,6 @@ def test_a_put_waits_for_room(make_db):
         await asyncio.sleep(0)
         await Task.xq.aio.ack(await Task.xq.aio.take())
         assert (await put).name == "late"
-
-    run(main())
-
-
-def test_each_utube_has_one_taken_task_in_order(make_db):
-    Task = make_db({"utube": True, "keep": True}, roles=("runat", "utube"))
-
-    async def main() -> None:
-        for n in range(12):
-            await Task.xq.aio.put(task(name=str(n), utube="ab"[n % 2]))
-        seen: dict[str, list[int]] = {"a": [], "b": []}
-
-        async def work() -> None:
-            while taken := await Task.xq.aio.take(timeout=0.5):
-                seen[taken.utube].append(int(taken.name))
-                await asyncio.sleep(0)
-                await Task.xq.aio.ack(taken)
-
-        await asyncio.gather(*(work() for _ in range(5)))
-        assert seen == {"a": [0, 2, 4, 6, 8, 10], "b": [1, 3, 5, 7, 9, 11]}
 
     run(main())
 

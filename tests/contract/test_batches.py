@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import bring, is_exact, row, state, transitions
+from tests.steps import is_exact, row, transitions
 from tests.support.batches import FEATURES, TARGETS, taken
 
 KEYS: dict[str, Callable[[Any], Any]] = {
@@ -41,55 +40,22 @@ def queue(make, request):
     return make(FEATURES, roles=("runat", "priority", "attempts", *request.param))
 
 
-@pytest.mark.parametrize("many", TARGETS)
-def test_many_tasks_are_moved_at_once(queue, many):
-    held = taken(queue, 5)
-    moved = getattr(queue.xq, many)(held)
-    assert [each.id for each in moved] == [each.id for each in held]
-    assert {state(queue, each) for each in held} == {TARGETS[many]}
-    assert queue.stats().transition[f"T-{TARGETS[many]}"] == 5
-    assert is_exact(queue)
-
-
-@pytest.mark.parametrize("many", TARGETS)
-def test_they_come_back_in_the_order_they_were_named(queue, many):
-    held = taken(queue, 6)
-    order = [held[i] for i in (3, 0, 5, 1, 4, 2)]
-    assert [each.id for each in getattr(queue.xq, many)(order)] == [each.id for each in order]
-
-
 @pytest.mark.parametrize("kind", KEYS)
-def test_every_kind_of_key_may_be_named(make, kind):
+def test_tasks_of_every_kind_of_key_may_be_named_in_any_way_and_come_back_in_that_order(make, kind):
     Task = make(FEATURES, **KEYS[kind](make))
-    for many in TARGETS:
+    for many, there in TARGETS.items():
         Task.xq.truncate()
         Task.xq.put_many(brought(kind, 7))
-        ids = [each.get_id() for each in Task.xq.take_many(7)[::-1]]
-        assert [each.get_id() for each in getattr(Task.xq, many)(ids)] == ids
-        assert Task.xq.taken() == []
+        held = Task.xq.take_many(4) + [Task.take() for _ in range(3)]
+        order = [held[i] for i in (3, 0, 5, 1, 6, 4, 2)]
+        named = [each if i % 2 else each.get_id() for i, each in enumerate(order)]
+        if kind != "composite":
+            named[2] = {"id": order[2].id}
+        moved = getattr(Task.xq, many)(each for each in named)
+        assert [each.get_id() for each in moved] == [each.get_id() for each in order], many
+        assert {each.status for each in moved} == {"T" if there == "X" else there}, many
+        assert Task.xq.taken() == getattr(Task.xq, many)([]) == []
     assert is_exact(Task)
-
-
-@pytest.mark.parametrize("kind", KEYS)
-def test_instances_of_every_kind_of_key_may_be_named(make, kind):
-    Task = make(FEATURES, **KEYS[kind](make))
-    for many in TARGETS:
-        Task.xq.truncate()
-        Task.xq.put_many(brought(kind, 7))
-        held = Task.xq.take_many(7)
-        moved = getattr(Task.xq, many)(held)
-        assert [each.get_id() for each in moved] == [each.get_id() for each in held]
-        assert {each.status for each in moved} == {"T" if many == "kill_many" else TARGETS[many]}
-
-
-def test_keys_tasks_and_mappings_may_be_mixed(queue):
-    one, two, three = taken(queue, 3)
-    assert [each.id for each in queue.xq.ack_many([two.id, one, {"id": three.id}])] == [two.id, one.id, three.id]
-
-
-def test_tasks_of_different_takes_may_be_mixed(queue):
-    held = [bring(queue, "T") for _ in range(5)]
-    assert [each.id for each in queue.xq.ack_many(held[::-1])] == [each.id for each in held][::-1]
 
 
 def test_a_key_that_equals_none_in_the_database_is_refused_and_nothing_moves(make):
@@ -101,68 +67,23 @@ def test_a_key_that_equals_none_in_the_database_is_refused_and_nothing_moves(mak
     assert Task.xq.count("T") == 2
 
 
-def test_any_iterable_will_do_and_none_at_all(queue):
-    held = taken(queue, 3)
-    assert len(queue.xq.ack_many(each.id for each in held)) == 3
-    for many in TARGETS:
-        assert getattr(queue.xq, many)([]) == []
-
-
 @pytest.mark.parametrize("kind", ["auto_increment", "text", "uuid", "composite"])
 def test_thousands_are_moved_at_once(make, kind):
     Task = make(FEATURES, **KEYS[kind](make))
     Task.xq.put_many(brought(kind, 1500))
     for many, left in [("release_many", "R"), ("bury_many", "B")]:
         held = Task.xq.take_many(1500)
+        with pytest.raises(xq.BadValue, match="twice"):
+            getattr(Task.xq, many)([*held, held[0].get_id()])
         assert len(getattr(Task.xq, many)(held)) == 1500
         assert Task.xq.count(left) == 1500
-    assert len(Task.xq.kill_many([each.get_id() for each in Task.select()])) == 1500
+        if many == "bury_many":
+            assert [each.get_id() for each in Task.plow()] == [each.get_id() for each in held]
+    held = Task.xq.take_many(1500)
+    assert Task.xq.release_all() == len(held) == 1500
+    assert len(Task.xq.kill_many([each.get_id() for each in Task.select()][:900])) == 900
+    assert Task.xq.truncate() == 600
     assert is_exact(Task)
-
-
-# options
-
-
-def test_an_update_is_for_all(queue):
-    held = taken(queue, 3)
-    done = queue.xq.ack_many(held, update={"name": "done", "size": 9})
-    assert {(each.name, each.size) for each in done} == {("done", 9)}
-    assert {(each.name, each.size) for each in queue.select()} == {("done", 9)}
-
-
-def test_deleted_tasks_come_back_with_the_update(make):
-    Task = make()
-    held = taken(Task, 3)
-    assert [each.name for each in Task.xq.ack_many(held, update={"name": "done"})] == ["done"] * 3
-    assert Task.select().count() == 0
-
-
-def test_options_are_for_all(queue):
-    held = taken(queue, 3)
-    released = queue.xq.release_many(held, delay=5)
-    assert {(each.status, each.runat) for each in released} == {("W", queue.xq.clock.now + 5)}
-
-
-def test_zombies_take_a_delay(make):
-    Task = make({"zombie": 30})
-    assert {each.runat for each in Task.xq.ack_many(taken(Task, 2), delay=5)} == {Task.xq.clock.now + 5}
-
-
-def test_killing_many_takes_them_from_any_state(make):
-    Task = make(FEATURES)
-    everywhere = [bring(Task, here) for here in "BDWT"]
-    everywhere.append(Task.put(task()))
-    with Task.xq.session():
-        killed = Task.xq.kill_many([each.id for each in everywhere])
-    assert [each.status for each in killed] == ["B", "D", "W", "T", "R"]
-    assert Task.xq.count() == 0
-
-
-def test_buried_any_buries_many_from_any_state(make):
-    Task = make(FEATURES | {"buried": "any"})
-    everywhere = [bring(Task, here) for here in "DWT"]
-    everywhere.append(Task.put(task()))
-    assert {each.status for each in Task.xq.bury_many(everywhere)} == {"B"}
 
 
 # all or none
@@ -181,19 +102,6 @@ def test_one_that_is_missing_stops_them_all(queue, many):
     assert transitions(queue) == before
     assert queue.xq.count("T") == 4
     assert len(queue.xq.taken()) == 4
-
-
-@pytest.mark.parametrize("many", ["ack_many", "release_many", "bury_many"])
-@pytest.mark.parametrize("kind", ["auto_increment", "composite"])
-def test_one_in_the_wrong_state_stops_them_all(make, many, kind):
-    Task = make(FEATURES, **KEYS[kind](make))
-    Task.xq.put_many(brought(kind, 4))
-    held = Task.xq.take_many(3)
-    (ready,) = Task.xq.by_state("R")
-    with pytest.raises(xq.WrongState) as wrong:
-        getattr(Task.xq, many)([*(each.get_id() for each in held), ready.get_id()])
-    assert (wrong.value.key, wrong.value.state, wrong.value.allowed) == (ready.get_id(), "R", ("T",))
-    assert Task.xq.count("T") == 3
 
 
 @pytest.mark.parametrize("many", ["ack_many", "release_many", "bury_many"])
@@ -218,15 +126,6 @@ def test_one_of_an_earlier_take_stops_them_all(queue):
     assert queue.xq.count("T") == 3
 
 
-def test_one_that_the_database_refuses_stops_them_all(make):
-    Task = make({"keep": True}, attributes={"code": pw.IntegerField(unique=True, null=True)})
-    held = taken(Task, 3)
-    with pytest.raises(pw.IntegrityError):
-        Task.xq.ack_many(held, update={"code": 1})
-    assert Task.xq.count("T") == 3
-    assert row(Task, held[0]).code is None
-
-
 def test_thousands_are_moved_all_or_none(make):
     Task = make(FEATURES)
     held = taken(Task, 2500)
@@ -243,14 +142,6 @@ def test_a_task_must_not_be_named_twice(queue, many):
         with pytest.raises(xq.BadValue, match="twice"):
             getattr(queue.xq, many)(named)
     assert queue.xq.count("T") == 2
-
-
-def test_a_key_named_in_two_ways_is_named_twice(make):
-    Task = make(FEATURES, key=pw.UUIDField(primary_key=True))
-    (held,) = taken(Task, 1)
-    with pytest.raises(xq.BadValue, match="twice"):
-        Task.xq.ack_many([held.id, str(held.id), uuid.UUID(int=held.id.int)])
-    assert Task.xq.count("T") == 1
 
 
 def test_one_that_is_no_key_stops_them_all(queue):

@@ -17,50 +17,38 @@ import xq
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, is_exact, state, transitions
 
-WORK = 0.01  # seconds that a function takes
+
+def note(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
 
 
-class Gauge:
-    """How many functions run, and how many did at most."""
-
-    def __init__(self) -> None:
-        self.now = self.most = self.calls = 0
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self.now, self.calls = self.now + 1, self.calls + 1
-            self.most = max(self.most, self.now)
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self.now -= 1
-
-
-def test_the_threads_of_several_queues_share_the_slots_of_a_name(make_live):
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_all(make_live, tmp_path, kind):
     Task, Other = make_live(), make_live(attributes={"table_name": "other"})
-    smtp, gauge, pause = xq.Concurrency("smtp", 2), Gauge(), threading.Event()
+    noted, smtp = tmp_path / "noted", xq.Concurrency("it's ü", 3)
 
     def work(found: Any) -> None:
-        with gauge:
-            pause.wait(WORK)
+        note(noted, "+")
+        # The first three wait for each other, so that all slots are used.
+        eventually(lambda: noted.read_text().count("+") >= 3)
+        note(noted, "-")
 
-    workers = [each.xq.worker(work, workers=3, concurrency=smtp) for each in (Task, Other)]
+    async def awork(found: Any) -> None:
+        await asyncio.to_thread(work, found)
+
+    workers = [
+        each.xq.worker(awork if kind == "asyncio" else work, kind=kind, workers=4, concurrency=smtp)
+        for each in (Task, Other)
+    ]
     for each in (Task, Other):
         each.xq.put_many(tasks(10))
     xq.run(*workers, until_empty=True)
-    assert gauge.calls == 20
-    assert gauge.most <= 2
-    assert is_exact(Task)
-    assert is_exact(Other)
-
-
-def test_all_slots_are_used_at_a_time(make_live):
-    Task, together = make_live(), threading.Barrier(3)
-    Task.xq.worker(lambda found: together.wait(PATIENCE), workers=5, concurrency=xq.Concurrency("it's ü", 3))
-    Task.xq.put_many(tasks(6))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 6, "R-T": 6, "T-X": 6}
+    running = list(itertools.accumulate(1 if each == "+" else -1 for each in noted.read_text()))
+    assert (len(running), max(running)) == (40, 3)
+    for each in (Task, Other):
+        assert transitions(each) == {"X-R": 10, "R-T": 10, "T-X": 10}
+        assert is_exact(each)
 
 
 def test_the_slots_of_other_names_are_others(make_live):
@@ -74,41 +62,6 @@ def test_the_slots_of_other_names_are_others(make_live):
         each.xq.put_many(tasks(2))
     xq.run(*workers, until_empty=True)
     assert (Task.xq.count(), Other.xq.count()) == (0, 0)
-
-
-def test_coroutines_share_the_slots_of_a_name(make_live):
-    Task, gauge = make_live(), Gauge()
-
-    @Task.xq.worker(workers=10, concurrency=xq.Concurrency("smtp", 3))
-    async def work(found: Any) -> None:
-        with gauge:
-            await asyncio.sleep(WORK)
-
-    Task.xq.put_many(tasks(20))
-    Task.xq.run(until_empty=True)
-    assert (gauge.calls, gauge.most) == (20, 3)
-
-
-def note(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
-
-
-def test_processes_share_the_slots_of_a_name(make_live, tmp_path):
-    Task, noted, pause = make_live(), tmp_path / "noted", threading.Event()
-
-    @Task.xq.worker(workers=4, kind="process", concurrency=xq.Concurrency("smtp", 2))
-    def work(found: Any) -> None:
-        note(noted, "+")
-        pause.wait(WORK)
-        note(noted, "-")
-
-    Task.xq.put_many(tasks(20))
-    Task.xq.run(until_empty=True)
-    running = list(itertools.accumulate(1 if each == "+" else -1 for each in noted.read_text()))
-    assert len(running) == 40
-    assert max(running) <= 2
-    assert is_exact(Task)
 
 
 def test_the_slot_of_a_killed_process_is_free_again(make_live):
@@ -175,8 +128,3 @@ def test_the_timeout_of_a_function_counts_from_its_own_begin(make_live, more):
 def test_a_concurrency_has_a_name_and_a_number(name, n):
     with pytest.raises(xq.ConfigurationError, match="Concurrency has a"):
         xq.Concurrency(name, n)
-
-
-def test_a_worker_takes_no_other_concurrency(make):
-    with pytest.raises(xq.ConfigurationError, match=r'concurrency is an xq.Concurrency\("name", n\), not 5'):
-        make().xq.worker(print, concurrency=5)

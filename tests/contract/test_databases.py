@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
-from threading import Barrier
 from typing import Any
 
 import peewee as pw
@@ -18,19 +17,21 @@ import pytest
 from playhouse import db_url, pool, postgres_ext
 
 import xq
-from tests.conftest import ON_POSTGRES, Maker, database_on, live
+from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on, live
 from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
-from tests.support import databases as support
-from tests.support.databases import KINDS
 from xq import ConfigurationError
 from xq.testing import Clock
-
-postgres = support.postgres
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
+
+
+@pytest.fixture(params=["postgres"])
+def postgres() -> Iterator[pw.Database]:
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        yield database
 
 
 def of(cls: type[pw.Database], **options: Any) -> Callable[[Server, str], pw.Database]:
@@ -64,7 +65,7 @@ WAYS: Mapping[str, Mapping[str, Callable[[Server, str], pw.Database]]] = {
         "mysql+pool:": at("mysql+pool", "?ssl_disabled=true&max_connections=4"),
     },
 }
-EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in KINDS for way in WAYS[kind]]
+EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in SERVERS for way in WAYS[kind]]
 
 
 def works(database: Any) -> bool:
@@ -92,7 +93,7 @@ def works(database: Any) -> bool:
 
 @pytest.mark.parametrize(("kind", "way"), EACH)
 def test_a_queue_works_by_each_class_of_peewee(kind, way):
-    with database_on(KINDS[kind]) as (server, name):
+    with database_on(SERVERS[kind]) as (server, name):
         assert works(WAYS[kind][way](server, name))
 
 
@@ -124,11 +125,9 @@ def goes_on_in_a_child(database: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("kind", "way"), [pytest.param(*each.values, id=each.id) for each in EACH if "ool" in str(each.id)]
-)
+@pytest.mark.parametrize(("kind", "way"), [("postgres", "PooledPsycopg3Database"), ("mariadb", "PooledMySQLDatabase")])
 def test_a_child_takes_no_connection_from_the_pool_of_its_parent(kind, way):
-    with database_on(KINDS[kind]) as (server, name):
+    with database_on(SERVERS[kind]) as (server, name):
         assert goes_on_in_a_child(WAYS[kind][way](server, name))
 
 
@@ -138,31 +137,8 @@ def test_a_child_takes_no_connection_from_the_pool_of_its_parent_on_sqlite(tmp_p
     assert goes_on_in_a_child(database)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
-    proxy = pw.DatabaseProxy()
-
-    @xq.queue(fields={"status": "status"}, features={"keep": True})
-    class Task(pw.Model):
-        status = pw.CharField(default="R")
-
-        class Meta:
-            database = proxy
-
-    tasks: Any = Task
-    with pytest.raises(ConfigurationError, match="no database yet"):
-        tasks.take()
-    with database_on(KINDS[kind]) as (server, name):
-        proxy.initialize(server.peewee(name))
-        proxy.create_tables([Task])
-        tasks.put({})
-        assert tasks.take().ack().status == "D"
-        assert is_exact(tasks)
-        proxy.close()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, caplog):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_proxy_may_be_initialised_later_and_anew_and_the_thread_of_what_it_had_ends_silently(kind, caplog):
     proxy = pw.DatabaseProxy()
 
     @xq.queue(fields={"status": "status"}, features={"keep": True})
@@ -178,12 +154,13 @@ def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, c
 
     tasks: Any = Task
     before = threads()
-    with database_on(KINDS[kind]) as (server, name):
+    with database_on(SERVERS[kind]) as (server, name):
         for _ in range(5):
             proxy.initialize(server.peewee(name))
             proxy.create_tables([Task])
             tasks.put({})
-            tasks.take().ack()
+            assert tasks.take().ack().status == "D"
+            assert is_exact(tasks)
             proxy.close()
             eventually(lambda: len(threads() - before) == 1)
         # Threads of earlier tests, whose databases were dropped, may tell of that.
@@ -193,33 +170,21 @@ def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, c
 # what is refused
 
 
-CALLS: dict[str, Callable[[Any], Any]] = {
-    "put": lambda Task: Task.put({}),
-    "take": lambda Task: Task.take(),
-    "install": lambda Task: Task.xq.install(),
-    "check": lambda Task: Task.xq.check(),
-    "stats": lambda Task: Task.xq.stats(),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (
-            pw.PostgresqlDatabase,
-            "psycopg 3, this is a connection of sqlite3: give the database prefer_psycopg3=True",
-        ),
+        (pw.PostgresqlDatabase, "psycopg 3, this is a connection of sqlite3: give the database prefer_psycopg3=True"),
         (pw.MySQLDatabase, "through pymysql, this is a connection of sqlite3"),
     ],
 )
-def test_another_driver_is_refused_by_name_whatever_is_called_first(kind, words, call):
-    with closing(sqlite3.connect(":memory:")) as connection:
-        of_another = {"_connect": lambda self: connection, "_set_server_version": lambda *_: None}
-        Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app")).model()
-        xq.upgrade(Task, {"status": "status"}, {})
-        with pytest.raises(ConfigurationError, match=words):
-            CALLS[call](Task)
+def test_another_driver_is_refused_by_name_whatever_is_called_first(kind, words):
+    for call in ("put", "take", "install", "check", "stats"):
+        with closing(sqlite3.connect(":memory:")) as connection:
+            of_another = {"_connect": lambda self, it=connection: it, "_set_server_version": lambda *_: None}
+            Task: Any = Maker(type("OfAnotherDriver", (kind,), of_another)("app")).model()
+            xq.upgrade(Task, {"status": "status"}, {})
+            with pytest.raises(ConfigurationError, match=words):
+                getattr(Task.xq, call)()
 
 
 # schemas of PostgreSQL
@@ -230,28 +195,22 @@ def queue_in(database: pw.Database, schema: str | None, table: str = "task", fea
     return maker(features, model=maker.model(meta={"schema": schema, "table_name": table}))
 
 
-def test_a_table_may_be_in_any_schema(postgres):
-    postgres.execute_sql('CREATE SCHEMA "the other"')
-    Task = queue_in(postgres, "the other")
-    Task.put({"name": "a"})
-    assert Task.take().ack().status == "D"
-    assert is_exact(Task)
-    assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
-    Task.xq.uninstall()
-    left = postgres.execute_sql("SELECT relname FROM pg_class WHERE relname LIKE '%%xq%%'").fetchall()
-    assert left == []
-
-
-def test_two_schemas_may_have_tables_of_one_name(postgres):
-    postgres.execute_sql("CREATE SCHEMA one")
-    postgres.execute_sql("CREATE SCHEMA two")
-    queues = [queue_in(postgres, schema) for schema in (None, "one", "two")]
+def test_two_schemas_of_any_name_may_have_tables_of_one_name(postgres):
+    schemas = (None, "the other", "two")
+    for schema in schemas[1:]:
+        postgres.execute_sql(f'CREATE SCHEMA "{schema}"')
+    queues = [queue_in(postgres, schema) for schema in schemas]
     for number, Task in enumerate(queues):
         Task.xq.put_many([{"name": "a"}] * (number + 1))
         Task.take().ack()
     assert [transitions(Task) for Task in queues] == [{"X-R": n, "R-T": 1, "T-D": 1} for n in (1, 2, 3)]
+    assert [len(Task.xq.history()) for Task in queues] == [3, 4, 5]
     assert all(map(is_exact, queues))
     queues[1].xq.uninstall()
+    of_schema = (
+        "SELECT relname FROM pg_class WHERE relname LIKE '%%xq%%' AND relnamespace = '\"the other\"'::regnamespace"
+    )
+    assert postgres.execute_sql(of_schema).fetchall() == []
     assert queues[2].take() is not None
     assert is_exact(queues[2])
 
@@ -293,7 +252,7 @@ def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_i
 @contextmanager
 def two_ways(kind: str) -> Iterator[list[tuple[pw.Database, str | None]]]:
     """Two databases of Peewee and what the model says of the schema by each: both lead to one table."""
-    server_kind, there = KINDS[kind], "there"
+    server_kind, there = SERVERS[kind], "there"
     with database_on(server_kind) as (server, name), database_on(server_kind) as (_, another):
         if kind == "postgres":
             server.run(f"CREATE SCHEMA {there} AUTHORIZATION {server.USER}", name)
@@ -306,7 +265,7 @@ def two_ways(kind: str) -> Iterator[list[tuple[pw.Database, str | None]]]:
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["there", "elsewhere"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SERVERS)
 def test_one_table_is_a_queue_from_one_schema_only(kind, first):
     with two_ways(kind) as ways:
         (one, one_schema), (other, other_schema) = ways[first], ways[1 - first]
@@ -325,62 +284,27 @@ def test_one_table_is_a_queue_from_one_schema_only(kind, first):
         assert is_exact(Another)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_two_schemas_at_once_only_one_makes_a_queue_of_a_table(kind):
-    with two_ways(kind) as ways:
-        maker = live(ways[0][0])
-        maker.model().create_table()
-        together = Barrier(2)
-
-        def install(database: pw.Database, schema: str | None) -> str:
-            """The words of who refused, if anybody did."""
-            model: Any = live(database).model(meta={"schema": schema})
-            queue = xq.upgrade(model, {role: role for role in ("status", "runat")}, FEATURES)
-            with database.connection_context():
-                together.wait(PATIENCE)
-                try:
-                    queue.install()
-                except ConfigurationError as refused:
-                    return str(refused)
-                return ""
-
-        ways[0][0].close()
-        with ThreadPoolExecutor(2) as threads:
-            went_well, refused = sorted(threads.map(install, *zip(*ways, strict=True)))
-        assert went_well == ""
-        assert "names its table as" in refused
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_that_was_a_queue_from_another_schema_may_become_one_again(kind):
-    with two_ways(kind) as ways:
-        first = queue_in(*ways[0])
-        queue_in(ways[0][0], ways[0][1], table="another")  # the records stay
-        first.xq.uninstall()
-        Task = queue_in(*ways[1])
-        Task.put({"name": "a"})
-        assert Task.take().ack().status == "D"
-        assert is_exact(Task)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_check_tells_of_a_table_that_is_a_queue_from_two_schemas(kind):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_table_that_was_a_queue_from_another_schema_may_become_one_again_and_check_tells_if_it_is_both(kind):
     with two_ways(kind) as ways:
         first = queue_in(*ways[0])
         records = ways[0][0].execute_sql("SELECT * FROM xq_queue").fetchall()
         first.xq.uninstall()
         queue_in(ways[0][0], ways[0][1], table="another")
-        Task = queue_in(*ways[1])
+        Task = queue_in(*ways[1])  # what was a queue from another schema may become one again
         assert Task.xq.check() == []
+        Task.put({"name": "a"})
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
         marks = ", ".join(["%s"] * len(records[0]))
         ways[0][0].execute_sql(f"INSERT INTO xq_queue VALUES ({marks})", records[0])  # by an xq that did not look
         (told,) = Task.xq.check()
         assert "names its table as task" in told
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SERVERS)
 def test_records_in_a_schema_that_may_not_be_read_are_passed_by(kind):
-    with two_ways(kind) as ((straight, _), (_, there)), database_on(KINDS[kind]) as (server, another):
+    with two_ways(kind) as ((straight, _), (_, there)), database_on(SERVERS[kind]) as (server, another):
         closed = {"postgres": ["closed", "half_open"], "mariadb": [another]}[kind]
         for schema in closed:
             if kind == "postgres":
@@ -403,33 +327,22 @@ def test_records_in_a_schema_that_may_not_be_read_are_passed_by(kind):
 
 # columns
 
-KEYS: Mapping[str, tuple[dict[str, Any], Any]] = {
-    "auto": ({}, {}),
-    "bigint": ({"id": pw.BigIntegerField(primary_key=True)}, {}),
-    "uuid": ({"id": pw.UUIDField(primary_key=True)}, {}),
-    "text": ({"id": pw.CharField(primary_key=True)}, {}),
-    "composite": (
-        {
-            "site": pw.UUIDField(),
-            "page": pw.BigIntegerField(),
-            "meta": {"primary_key": pw.CompositeKey("site", "page")},
-        },
-        {"site": uuid.UUID(int=7), "page": 2**40},
-    ),
+COMPOSITE: dict[str, Any] = {
+    "site": pw.UUIDField(),
+    "page": pw.BigIntegerField(),
+    "meta": {"primary_key": pw.CompositeKey("site", "page")},
 }
+BROUGHT = {"site": uuid.UUID(int=7), "page": 2**40}
+OF_KINDS: list[Any] = [
+    *(pytest.param(kind, COMPOSITE, BROUGHT, id=f"{kind}-composite") for kind in SERVERS),
+    pytest.param("postgres", {"id": pw.IdentityField()}, {}, id="identity"),
+    pytest.param("postgres", {"id": pw.IdentityField(generate_always=True)}, {}, id="identity-always"),
+]
 
 
-IDENTITIES: Mapping[str, tuple[dict[str, Any], Any]] = {  # of PostgreSQL
-    "identity": ({"id": pw.IdentityField()}, {}),
-    "identity-always": ({"id": pw.IdentityField(generate_always=True)}, {}),
-}
-OF_KINDS = [(kind, key) for kind in KINDS for key in (KEYS if kind == "mariadb" else {**KEYS, **IDENTITIES})]
-
-
-@pytest.mark.parametrize(("kind", "key"), OF_KINDS)
-def test_a_key_may_be_of_each_kind(kind, key):
-    attributes, brought = {**KEYS, **IDENTITIES}[key]
-    with database_on(KINDS[kind]) as (server, name):
+@pytest.mark.parametrize(("kind", "attributes", "brought"), OF_KINDS)
+def test_a_key_may_be_of_columns_that_only_servers_have(kind, attributes, brought):
+    with database_on(SERVERS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())
         Task = maker({"buried": True, "keep": True, "history": True}, attributes=attributes)
         put = Task.put({"name": "a", **brought})
@@ -464,7 +377,7 @@ class Microseconds(pw.DateTimeField):
 @pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
-    with database_on(KINDS[kind]) as (server, name):
+    with database_on(SERVERS[kind]) as (server, name):
         clock = Clock(1_700_000_000)
         maker = Maker(server.peewee(name), clock)
         Task = maker(FEATURES, model=maker.model(runat=field(null=True)), roles=("runat",))
@@ -499,20 +412,15 @@ def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
 
 
 @pytest.mark.parametrize("kind", ["mariadb"])
-def test_the_application_may_have_columns_of_json_on_mariadb(kind):
-    with database_on(KINDS[kind]) as (server, name):
-        maker = Maker(server.peewee(name, mariadb=True), Clock())
-        Task = maker({"keep": True}, model=maker.model(data=pw.JSONField(null=True)))
-        assert Task.put({"data": {"a": [1, None, "ü"]}}).data == {"a": [1, None, "ü"]}
-        assert Task.take().ack(update={"data": [2.5]}).data == [2.5]
-        maker.db.close()
-
-
-@pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_column_of_json_on_mariadb_needs_a_database_that_says_so(kind):
-    with database_on(KINDS[kind]) as (server, name):
+    with database_on(SERVERS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())
         Task = maker(model=maker.model(data=pw.JSONField(null=True)))
         with pytest.raises(xq.BadValue, match=r"'data' for MySQL.*MySQLDatabase\(\.\., mariadb=True\)"):
             Task.put({"data": {"a": 1}})
+        maker.db.close()
+        maker = Maker(server.peewee(name, mariadb=True), Clock())
+        Task = maker(model=maker.model(data=pw.JSONField(null=True)))
+        assert Task.put({"data": {"a": [1, None, "ü"]}}).data == {"a": [1, None, "ü"]}
+        assert Task.take().release(update={"data": [2.5]}).data == [2.5]
         maker.db.close()

@@ -249,14 +249,6 @@ def test_what_is_rolled_back_to_a_savepoint_is_not_told(Task, heard):
     assert heard == ["2 X-R put", "4 X-R put"]
 
 
-def test_only_undone_changes_leave_nothing_to_tell(Task, heard):
-    with Task._meta.database.atomic():
-        with Task._meta.database.atomic() as savepoint:
-            Task.put(task())
-            savepoint.rollback()
-    assert heard == []
-
-
 def test_a_commit_within_the_block_tells_what_it_commits(Task, heard):
     with Task._meta.database.atomic() as transaction:
         Task.put(task())

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import peewee as pw
 import pytest
 
 import xq
 from tests.conftest import live
 from tests.factories import task, tasks
-from tests.steps import another_process, eventually, in_threads, is_exact, processes, state
+from tests.steps import eventually, in_threads, is_exact, processes, state, waiter
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -24,27 +21,65 @@ def names(taken):
     return [each.name for each in taken]
 
 
-def in_a_thread(call):
-    """What a call returns, once it does: a list that is empty until then."""
-    found: list[Any] = []
-    threading.Thread(target=lambda: found.append(call()), daemon=True).start()
-    return found
-
-
 # the queue
 
 
-def test_nothing_is_taken_from_a_paused_queue_until_it_is_resumed(make):
+# what is paused, one after the other -> what paused() says, what a take of the tube x finds, and those of any tube
+PAUSED: dict[str, tuple[list[str | None], list[str | None], str | None, list[str]]] = {
+    "nothing": ([], [], "a", ["b", "c", "d", "e"]),
+    "the queue": ([None], [None], None, []),
+    "the queue, twice": ([None, None], [None], None, []),
+    "a tube": (["x"], ["x"], None, ["b", "c", "e"]),
+    "two tubes": (["z", "x"], ["x", "z"], None, ["b", "c"]),
+    "a tube of a like name": (["X"], ["X"], "a", ["b", "c", "d", "e"]),
+    "the queue and a tube": ([None, "x"], [None, "x"], None, []),
+}
+
+
+@pytest.mark.parametrize("what", PAUSED)
+def test_no_task_is_taken_of_what_is_paused_until_it_is_resumed(make, what):
+    pauses, paused, of_tube, of_any = PAUSED[what]
+    Task, Other = make(roles=WITH_TUBES), make(model=make.model(table_name="other"))
+    for name, tube in [("a", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "z")]:
+        Task.put(task(name=name, tube=tube))
+    Other.put(task())
+    for tube in pauses:
+        Task.xq.pause(tube)
+    assert (Task.xq.paused(), Other.xq.paused()) == (paused, [])
+    found = Task.take(tube="x")
+    assert (found and found.name, names(Task.xq.take_many(9))) == (of_tube, of_any)
+    assert Task.take(0.01) is None
+    assert Other.take()
+    done: list[str] = []
+    Task.xq.worker(lambda each: done.append(each.name))
+    Task.xq.run(until_empty=True)
+    assert done == []
+    for tube in reversed(pauses):
+        Task.xq.resume(tube)
+        Task.xq.resume(tube)  # twice changes nothing
+    assert Task.xq.paused() == []
+    Task.xq.run(until_empty=True)
+    assert sorted([*filter(None, [of_tube]), *of_any, *done]) == [*"abcde"]
+
+
+def test_a_tube_stays_paused_when_the_queue_is_resumed(make):
     Task = make(roles=WITH_TUBES)
-    Task.xq.put_many(tasks(3, tube="a"))
+    Task.put(task(tube="x"))
     Task.xq.pause()
-    assert Task.take() is None
-    assert Task.xq.take_many(2) == []
-    assert Task.take(tube="a") is None
-    assert Task.take(0.1) is None
+    Task.xq.pause("x")
     Task.xq.resume()
-    assert Task.take().id == 1
-    assert [each.id for each in Task.xq.take_many(5)] == [2, 3]
+    assert (Task.xq.paused(), Task.take()) == (["x"], None)
+
+
+@pytest.mark.parametrize("tube", ["x ", "", "it's", "%s:x?", "ü"])
+def test_a_tube_is_paused_by_its_exact_name(make, tube):
+    Task = make(roles=WITH_TUBES)
+    for each in ["x", tube]:
+        Task.put(task(name=each, tube=each))
+    Task.xq.pause(tube)
+    assert names(Task.xq.take_many(5)) == ["x"]
+    Task.xq.resume(tube)
+    assert names(Task.xq.take_many(5)) == [tube]
 
 
 def test_all_else_goes_on_while_a_queue_is_paused(make):
@@ -65,88 +100,7 @@ def test_all_else_goes_on_while_a_queue_is_paused(make):
     assert is_exact(Task)
 
 
-def test_buried_tasks_are_dug_while_a_queue_is_paused(make):
-    Task = make({"buried": True})
-    Task.xq.put_many(tasks(2))
-    for each in Task.xq.take_many(2):
-        each.bury()
-    Task.xq.pause()
-    assert [each.id for each in Task.xq.dig(n=None)] == [1, 2]
-
-
-def test_to_pause_or_to_resume_twice_changes_nothing(make):
-    Task = make()
-    Task.put(task())
-    Task.xq.resume()
-    assert Task.xq.paused() == []
-    Task.xq.pause()
-    Task.xq.pause()
-    assert Task.xq.paused() == [None]
-    Task.xq.resume()
-    assert Task.xq.paused() == []
-    assert Task.take().id == 1
-
-
-def test_a_pause_concerns_its_own_queue_only(make):
-    Task, Other = make(), make(model=make.model(table_name="other"))
-    for each in (Task, Other):
-        each.put(task())
-    Task.xq.pause()
-    assert (Task.take(), Other.take().id) == (None, 1)
-    assert (Task.xq.paused(), Other.xq.paused()) == ([None], [])
-
-
 # tubes
-
-
-def test_the_tasks_of_a_paused_tube_are_skipped(make):
-    Task = make(roles=WITH_TUBES)
-    for name, tube in [("a", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "z")]:
-        Task.put(task(name=name, tube=tube))
-    Task.xq.pause("x")
-    assert Task.take(tube="x") is None
-    assert Task.take(tube="y").name == "b"
-    assert names(Task.xq.take_many(5)) == ["c", "e"]
-    assert Task.take() is None
-    Task.xq.resume("x")
-    assert [Task.take().name, Task.take(tube="x").name] == ["a", "d"]
-
-
-def test_several_tubes_may_be_paused(make):
-    Task = make(roles=WITH_TUBES)
-    for tube in "zyx":
-        Task.put(task(name=tube, tube=tube))
-    for tube in "zx":
-        Task.xq.pause(tube)
-    assert Task.xq.paused() == ["x", "z"]
-    assert names(Task.xq.take_many(5)) == ["y"]
-    Task.xq.resume("x")
-    assert names(Task.xq.take_many(5)) == ["x"]
-
-
-def test_a_tube_stays_paused_when_the_queue_is_resumed(make):
-    Task = make(roles=WITH_TUBES)
-    Task.put(task(tube="x"))
-    Task.xq.pause()
-    Task.xq.pause("x")
-    assert Task.xq.paused() == [None, "x"]
-    Task.xq.resume()
-    assert Task.xq.paused() == ["x"]
-    assert Task.take() is None
-    Task.xq.resume("x")
-    assert Task.take().id == 1
-
-
-@pytest.mark.parametrize("tube", ["X", "x ", "", "it's", "%s:x?", "ü"])
-def test_a_tube_is_paused_by_its_exact_name(make, tube):
-    Task = make(roles=WITH_TUBES)
-    for each in ["x", tube]:
-        Task.put(task(name=each, tube=each))
-    Task.xq.pause(tube)
-    assert Task.xq.paused() == [tube]
-    assert names(Task.xq.take_many(5)) == ["x"]
-    Task.xq.resume(tube)
-    assert names(Task.xq.take_many(5)) == [tube]
 
 
 def test_the_tasks_of_a_paused_tube_are_skipped_in_a_queue_with_utubes(make):
@@ -207,12 +161,9 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
 def test_other_threads_see_a_pause_when_its_transaction_is_committed(make_live):
     Task = make_live()
     Task.xq.put_many(tasks(2))
-    if isinstance(make_live.db, pw.SqliteDatabase):
-        with make_live.db.atomic():
-            Task.xq.pause()
-    else:
-        with make_live.db.atomic():
-            Task.xq.pause()
+    with make_live.db.atomic():
+        Task.xq.pause()
+        if not isinstance(make_live.db, pw.SqliteDatabase):
             assert in_threads(make_live.db, lambda: Task.take().id) == [1]
     assert in_threads(make_live.db, Task.take) == [None]
 
@@ -244,28 +195,17 @@ def test_a_take_of_a_queue_that_is_not_paused_reads_no_pause(sqlite_db):
 # waiting, and other processes
 
 
-def test_a_waiting_take_goes_on_waiting_until_the_queue_is_resumed(make_live):
+@pytest.mark.parametrize("tube", [None, "x"])
+def test_a_waiting_take_goes_on_waiting_until_it_is_resumed(make_live, tube):
     Task = make_live(roles=WITH_TUBES)
-    Task.xq.pause()
-    found = in_a_thread(lambda: Task.take(LONG))
-    eventually(lambda: len(Task.xq.waiting()) == 1)
-    Task.put(task())
-    eventually(lambda: state(Task, 1) == "R")
+    Task.xq.pause(tube)
+    waits = waiter(Task, lambda: Task.take(LONG))
+    put = Task.put(task(tube="x"))
     assert Task.take() is None
-    assert found == []
-    Task.xq.resume()
-    eventually(lambda: found != [], WITHIN)
-    assert found[0].id == 1
-
-
-def test_a_waiting_take_of_any_tube_finds_what_is_resumed(make_live):
-    Task = make_live(roles=WITH_TUBES)
-    Task.xq.pause("x")
-    found = in_a_thread(lambda: Task.take(LONG))
-    eventually(lambda: len(Task.xq.waiting()) == 1)
-    Task.put(task(tube="x"))
-    Task.xq.resume("x")
-    eventually(lambda: found != [], WITHIN)
+    assert waits.goes_on
+    Task.xq.resume(tube)
+    eventually(lambda: not waits.goes_on, WITHIN)
+    assert waits.result().id == put.id
 
 
 def test_other_processes_see_a_pause_and_its_end(make_live):
@@ -294,33 +234,3 @@ def test_other_processes_see_a_pause_and_its_end(make_live):
                 other.post("wait")
             Task.xq.resume()
             assert None not in [other.hear() for other in others]
-
-
-def test_a_process_that_only_pauses_pauses_the_others(make_live):
-    Task = make_live()
-    Task.put(task())
-
-    def operator():
-        Task.xq.pause()
-        yield
-        Task.xq.resume()
-        yield
-
-    with another_process(make_live.db, operator) as other:
-        next(other)
-        assert Task.take() is None
-        next(other)
-        eventually(lambda: Task.take() is not None, WITHIN)
-
-
-def test_a_worker_takes_nothing_from_a_paused_queue(make_shared):
-    Task = make_shared()
-    Task.xq.put_many(tasks(2))
-    done: list[int] = []
-    Task.xq.worker(lambda each: done.append(each.id))
-    Task.xq.pause()
-    Task.xq.run(until_empty=True)
-    assert done == []
-    Task.xq.resume()
-    Task.xq.run(until_empty=True)
-    assert done == [1, 2]

@@ -2,74 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import xq
 
+BASE: dict[str, Any] = {"features": {"buried": True, "delayed": True, "keep": True}, "roles": ("runat",)}
+UNIQUE: dict[str, Any] = {"features": {"unique": True}, "roles": ("unique",)}
 
-@pytest.fixture
-def queue(make):
-    return make({"buried": True, "delayed": True, "keep": True}, roles=("runat",)).xq
-
-
-def statements(plan):
-    return [sql for _, sql in plan.steps if sql]
-
-
-def test_a_plan_of_a_take_names_its_token_and_shows_its_statement(queue):
-    plan = queue.plan("take")
-    text = str(plan)
-    assert text.startswith("take()\n  1  ")
-    assert "token" in text
-    assert "R to T" in text
-    assert any("UPDATE" in sql for sql in statements(plan))
+# the queue, the call, the first words of its plan, what else is in it
+PLANS: list[tuple[dict[str, Any], tuple[Any, ...], str, list[str]]] = [
+    (BASE, ("take",), "take()\n  1  ", ["token", "R to T", "UPDATE"]),
+    (BASE, ("ack", ["name"]), "ack(update={name})", ["UPDATE", "name"]),
+    (BASE, ("put",), "put()", ["to R"]),
+    (BASE, ("put", "delay"), "put(delay=)", ["to W"]),
+    (BASE, ("kill",), "kill()", ["look up the task", "R to X", "T to X", "W to X", "B to X", "D to X"]),
+    (UNIQUE, ("put", "on_conflict"), "put(on_conflict=)\n", ["as on_conflict= says"]),
+    ({"roles": ("tube",)}, ("take", "timeout", "tube"), "take(", ["tube"]),
+]
 
 
-def test_a_plan_of_an_ack_writes_the_fields_of_its_update(queue):
-    name = next(iter(queue.model._meta.fields))
-    others = [field for field in queue.model._meta.fields if field not in (name, "status", "runat")]
-    plan = queue.plan("ack", update=others[:1])
-    assert str(plan).startswith(f"ack(update={{{others[0]}}})")
-    assert any(others[0] in sql for sql in statements(plan))
+def plan(queue: Any, *asked: Any) -> Any:
+    update = {"update": asked[1]} if len(asked) > 1 and isinstance(asked[1], list) else {}
+    return queue.plan(*[each for each in asked if isinstance(each, str)], **update)
 
 
-def test_a_plan_of_a_put_with_a_delay_leads_to_waiting(queue):
-    assert "to W" in str(queue.plan("put", "delay"))
-    assert "to R" in str(queue.plan("put"))
+def test_a_plan_tells_the_steps_and_the_sql_of_a_call(make, subtests):
+    for features, asked, first, told in PLANS:
+        with subtests.test(repr(asked)):
+            queue = make(**features).xq
+            text = str(plan(queue, *asked))
+            assert text.startswith(first)
+            assert [words for words in told if words not in text] == []
+            queue.uninstall()
 
 
-def test_a_plan_of_a_put_says_what_becomes_of_a_duplicate(make):
-    plan = make({"unique": True}, roles=("unique",)).xq.plan("put", "on_conflict")
-    assert str(plan).startswith("put(on_conflict=)\n")
-    assert "as on_conflict= says" in str(plan)
-    assert len(statements(plan)) == 2
-
-
-def test_a_plan_with_an_option_whose_feature_is_off_names_the_feature(queue):
+def test_what_is_no_call_of_the_queue_has_no_plan(make):
+    queue = make(**BASE).xq
+    wrong: list[Any] = [("tkae",), ("take", "dealy"), ([],), ("put", [])]
+    for bad in wrong:
+        with pytest.raises((xq.BadValue, xq.BadType, xq.FeatureOff)):
+            queue.plan(*bad)
     with pytest.raises(xq.FeatureOff, match="unique"):
         queue.plan("put", "on_conflict")
-
-
-def test_a_call_that_leaves_several_states_looks_the_task_up_and_has_a_transition_for_each(queue):
-    text = str(queue.plan("kill"))
-    assert "look up the task" in text
-    assert all(f"{state} to X" in text for state in queue.machine.states)
-
-
-def test_a_plan_of_a_take_from_one_tube_selects_by_it(make):
-    queue = make(roles=("tube",)).xq
-    assert "tube" in str(queue.plan("take", "timeout", "tube"))
-    assert str(queue.plan("take", "tube")) != str(queue.plan("take"))
-
-
-@pytest.mark.parametrize("bad", [("tkae",), ("take", "dealy"), ([],), ("put", [])])
-def test_what_is_no_call_of_the_queue_has_no_plan(queue, bad):
-    with pytest.raises((xq.BadValue, xq.BadType, xq.FeatureOff)):
-        queue.plan(*bad)
-
-
-@pytest.mark.parametrize("update", [None, 7, "url", [1], [[]]])
-def test_the_fields_of_a_plan_are_a_list_of_names(queue, update):
-    for event in ("put", "ack"):
-        with pytest.raises(xq.BadType, match="names"):
-            queue.plan(event, update=update)
+    no_names: list[Any] = [None, 7, "url", [1], [[]]]
+    for update in no_names:
+        for event in ("put", "ack"):
+            with pytest.raises(xq.BadType, match="names"):
+                queue.plan(event, update=update)

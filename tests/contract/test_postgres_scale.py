@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import peewee as pw
@@ -15,8 +12,7 @@ import pytest
 import xq
 from tests.conftest import ON_POSTGRES, database_on
 from tests.servers import Postgres
-from tests.steps import PATIENCE, eventually, is_exact, transitions
-from tests.support.servers_fail import Standby
+from tests.steps import is_exact, transitions
 from xq import ConfigurationError
 from xq.testing import Clock
 
@@ -40,17 +36,6 @@ WAYS: Mapping[str, tuple[str, list[str]]] = {
             for year in (2024, 2025)
         ]
         + ["CREATE TABLE task_later PARTITION OF task DEFAULT"],
-    ),
-    "twice": (
-        "id, day",
-        [
-            "PARTITION BY RANGE (day)",
-            "CREATE TABLE task_2024 PARTITION OF task FOR VALUES FROM ('2024-01-01') TO ('2025-01-01') "
-            "PARTITION BY HASH (id)",
-            "CREATE TABLE task_2024_0 PARTITION OF task_2024 FOR VALUES WITH (MODULUS 2, REMAINDER 0)",
-            "CREATE TABLE task_2024_1 PARTITION OF task_2024 FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
-            "CREATE TABLE task_later PARTITION OF task DEFAULT",
-        ],
     ),
 }
 
@@ -162,16 +147,7 @@ def test_the_status_may_be_what_partitions_are_chosen_by_so_that_each_move_is_on
     Task.xq.install()
     Task.xq.put_many([{"id": i} for i in range(100)])
 
-    def consume() -> list[int]:
-        done = []
-        with db.connection_context():
-            while task := Task.take():
-                done.append(task.ack().id)
-        return done
-
-    with ThreadPoolExecutor(4) as threads:
-        done = [key for each in [threads.submit(consume) for _ in range(4)] for key in each.result(PATIENCE)]
-    assert sorted(done) == list(range(100))
+    assert [Task.take().ack().id for _ in range(100)] == list(range(100))
     assert homes(db) == {"task_done": 100}
     assert transitions(Task) == {"X-R": 100, "R-T": 100, "T-D": 100}
     assert is_exact(Task)
@@ -225,121 +201,3 @@ def test_unique_needs_partitions_by_its_own_role(db):
     with pytest.raises(xq.Duplicate):
         Task.put({"id": 9, "name": "3"})
     assert is_exact(Task)
-
-
-def test_a_take_reads_no_more_of_the_partitions_than_their_first_rows(db):
-    partitioned(db, "by hash of the key")
-    Task = queue_on(db)
-    Task.xq.install()
-    Task.xq.put_many([{"id": i} for i in range(3000)])
-    db.execute_sql("ANALYZE task")
-    sql = "SELECT id FROM task WHERE status = 'R' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
-    plan = "\n".join(line for (line,) in db.execute_sql(f"EXPLAIN (ANALYZE, TIMING OFF) {sql}").fetchall())
-    assert "Merge Append" in plan
-    plan = plan.replace(".00 loops", " loops")  # as PostgreSQL 18 writes it
-    assert plan.count("rows=1 loops=1)") >= 3 + 3  # of each partition one, and so upwards
-    assert "rows=1000 loops" not in plan
-
-
-# several databases, each with a queue of its own
-
-
-def test_an_application_may_spread_its_tasks_over_several_databases():
-    with database_on(Postgres) as one, database_on(Postgres) as two:
-        databases = [server.peewee(name) for server, name in (one, two)]
-        queues = [queue_on(database) for database in databases]
-        for database, Task in zip(databases, queues, strict=True):
-            database.create_tables([Task])
-
-        def shard(key: int) -> Any:
-            return queues[hash(key) % len(queues)]
-
-        for key in range(10):
-            shard(key).put({"id": key})
-        done = []
-        for Task in random.sample(queues, len(queues)):  # a consumer begins anywhere, lest one be left behind
-            while task := Task.take():
-                done.append(shard(task.id).ack(task.id).id)
-        assert sorted(done) == list(range(10))
-        total: Counter[str] = sum((transitions(Task) for Task in queues), Counter())
-        assert total == {"X-R": 10, "R-T": 10, "T-D": 10}
-        assert all(map(is_exact, queues))
-        for database in databases:
-            database.close()
-
-
-# copies of a database
-
-
-@contextmanager
-def replicated(**settings: Any) -> Iterator[tuple[Postgres, pw.Database]]:
-    if reason := Postgres.missing():
-        pytest.skip(reason)
-    with Postgres(**settings) as server:
-        server.create("app")
-        database = server.peewee("app")
-        yield server, database
-        database.close()
-
-
-def test_what_was_taken_before_a_standby_was_promoted_is_ready_there():
-    with replicated() as (server, database), Standby(server) as standby:
-        Task = queue_on(database)
-        database.create_tables([Task])
-        Task.xq.put_many([{"id": i} for i in range(3)])
-        held = Task.take(timeout=5)
-        there = standby.peewee("app")
-        copy = queue_on(there)
-
-        def arrived() -> bool:
-            with suppress(xq.NotInstalled, pw.PeeweeException):  # a part of it only
-                return bool(copy.stats() == Task.stats())
-            return False
-
-        eventually(arrived)
-        server.stop("immediate")
-        standby.run("SELECT pg_promote()")
-        eventually(lambda: standby.run("SELECT NOT pg_is_in_recovery()") == [(True,)])
-        # What is held comes back before the first take, or after it: its process has its link on the other server.
-        done = [copy.take(timeout=PATIENCE).ack().id for _ in range(3)]
-        assert held.id in done
-        assert sorted(done) == [0, 1, 2]
-        assert is_exact(copy)
-        there.close()
-
-
-def test_a_subscriber_has_the_rows_and_no_numbers_until_it_is_installed_and_recounted():
-    """The triggers of a subscriber do not fire for what arrives, so nothing there counts, and nothing wakes."""
-    with replicated(wal_level="logical") as (server, database):
-        Task = queue_on(database)
-        database.create_tables([Task])
-        server.create("copy")
-        there = server.peewee("copy")
-        Copy = queue_on(there)
-        there.create_tables([Copy])
-        server.run("CREATE PUBLICATION tasks FOR TABLE task", "app")
-        server.run("SELECT pg_create_logical_replication_slot('tasks', 'pgoutput')", "app")
-        where = f"host={server.host} port={server.port} dbname=app user={server.ADMINISTRATOR[0]}"
-        server.run(
-            f"CREATE SUBSCRIPTION tasks CONNECTION '{where}' PUBLICATION tasks "
-            "WITH (create_slot = false, slot_name = 'tasks', copy_data = false)",
-            "copy",
-        )
-        Task.put({"id": 1, "name": "a"})
-        Task.put({"id": 2})
-        Task.take().ack()
-        eventually(lambda: Copy.select().where(Copy.status == "D").count() == 1 and Copy.select().count() == 2)
-        assert (transitions(Copy), Copy.xq.history()) == ({}, [])
-        assert Copy.xq.check() == [
-            "1 tasks in all that are done (D) were written uncounted: recount() repairs it",
-            "1 tasks in all that are ready (R) were written uncounted: recount() repairs it",
-        ]
-        server.run("ALTER SUBSCRIPTION tasks DISABLE", "copy")
-        Copy.xq.recount()  # as when it shall take over
-        assert Copy.stats().counts == Task.stats().counts
-        assert Copy.take().ack().id == 2
-        assert is_exact(Copy)
-        server.run("ALTER SUBSCRIPTION tasks SET (slot_name = NONE)", "copy")
-        server.run("DROP SUBSCRIPTION tasks", "copy")
-        server.run("SELECT pg_drop_replication_slot('tasks')", "app")
-        there.close()

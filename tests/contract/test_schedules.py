@@ -17,7 +17,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 import xq
 from tests.factories import task
-from tests.steps import PATIENCE, another_process, eventually, is_exact, processes
+from tests.steps import another_process, eventually, is_exact
 from tests.support.life import watch
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -25,13 +25,12 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 START = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)  # the clock of a test begins here
 DAY = 86_400
 LONG = 60.0  # seconds
-MANY = 4  # processes
 
 
-def go_to(Task: Any, year: int, *at: int, zone: str = "UTC") -> int:
+def go_to(Task: Any, year: int, *at: int) -> int:
     """Set the clock, and say how many transitions the sweep made."""
     month, day, hour, minute, second = [*at, 0, 0, 0][:5]
-    Task.xq.clock.now = datetime(year, month, day, hour, minute, second, tzinfo=ZoneInfo(zone)).timestamp()
+    Task.xq.clock.now = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     swept: int = Task.xq.sweep()
     return swept
 
@@ -62,19 +61,18 @@ def test_a_cron_text_puts_a_task_at_each_of_its_times(make):
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("spec", [90, 90.0, timedelta(seconds=90)])
-def test_a_number_of_seconds_puts_a_task_each_time_that_they_have_passed(make, spec):
+def test_a_number_of_seconds_puts_a_task_each_time_that_they_have_passed(make):
     Task = make()
-    Task.xq.every(spec, task(), name="a")
-    assert following(Task) == ["14 22:14:50"]
-    Task.xq.clock.tick(89)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    assert following(Task) == ["14 22:16:20"]
-    Task.xq.clock.tick(100)  # the firings stay on their grid, also after one that was late
-    assert Task.xq.sweep() == 1
-    assert following(Task) == ["14 22:17:50"]
+    for spec in (90, 90.0, timedelta(seconds=90)):
+        Task.xq.every(spec, task(), name=f"{spec}")
+    for seconds, swept, then in (
+        (0, 0, "14 22:14:50"),
+        (89, 0, "14 22:14:50"),
+        (1, 3, "14 22:16:20"),
+        (100, 3, "14 22:17:50"),  # the firings stay on their grid, also after one that was late
+    ):
+        Task.xq.clock.tick(seconds)
+        assert (Task.xq.sweep(), following(Task)) == (swept, [then] * 3)
 
 
 def test_a_datetime_puts_a_task_once(make):
@@ -92,12 +90,10 @@ def test_a_datetime_puts_a_task_once(make):
     Task.xq.clock.tick(DAY)
     assert Task.xq.sweep() == 1
     assert names(Task) == ["a", "b"]
-
-
-def test_a_datetime_that_has_passed_puts_its_task_at_once(make):
-    Task = make()
-    Task.xq.every(START - timedelta(days=1), task(), name="late")
-    assert [Task.xq.sweep(), Task.xq.sweep()] == [1, 0]
+    for at in (START, datetime(2023, 11, 14, 12)):  # which have passed: at once, and of its zone where it has none
+        Task.xq.every(at, {"name": "late"}, name=f"{at}", tz=None if at.tzinfo else "Europe/Berlin")
+    assert [each.next.hour for each in Task.xq.schedules()] == [11, 22]
+    assert [Task.xq.sweep(), Task.xq.sweep()] == [2, 0]
 
 
 def test_what_fell_due_while_no_process_ran_is_put_once(make):
@@ -140,6 +136,52 @@ def test_triggers_of_apscheduler_fire_by_all_of_their_fields(make):
 # time zones
 
 
+# a cron text of Berlin, where the clocks are changed at 01:00 UTC -> the day before, and when it fires, in UTC
+CHANGES = {
+    "a time that is skipped fires at the change": ("30 2 * * *", (2026, 3, 28), ["29 01:00", "30 00:30"]),
+    "each hour fires once when one is skipped": (
+        "0 * * * *",
+        (2026, 3, 28),
+        [f"29 {hour:02}:00" for hour in range(6)],
+    ),
+    "the midnight after one is skipped is not missed": ("0 0 * * *", (2026, 3, 28), ["28 23:00", "29 22:00"]),
+    "a time that comes twice fires twice": ("30 2 * * *", (2026, 10, 24), ["25 00:30", "25 01:30", "26 01:30"]),
+    "each hour fires once when one comes twice": (
+        "0 * * * *",
+        (2026, 10, 24),
+        [f"25 {hour:02}:00" for hour in range(6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_where_the_clocks_are_changed(make, what):
+    spec, (year, month, day), fires = CHANGES[what]
+    Task = make()
+    go_to(Task, year, month, day, 12 if spec != "0 * * * *" else 23, 30)
+    Task.xq.every(spec, task(), name="a", tz="Europe/Berlin")
+    fired = []
+    for half in range(48 * 2):
+        now = datetime(year, month, day, 12, tzinfo=UTC) + timedelta(minutes=30 * half)
+        if now.timestamp() > Task.xq.clock.now and go_to(Task, *now.timetuple()[:5]):
+            fired.append(now.strftime("%d %H:%M"))
+    assert fired[: len(fires)] == fires
+
+
+@pytest.mark.parametrize(
+    ("numbers", "by_name"), [("1-5", "mon-fri"), ("6,0", "sat,sun"), ("5-7", "fri-sun"), ("*/3", "sun,wed,sat")]
+)
+def test_weekdays_as_numbers_are_those_of_cron(make, numbers, by_name):
+    Task = make()
+    for days in (numbers, by_name):
+        Task.xq.every(f"0 12 * * {days}", task(), name=days)
+    for _ in range(8):
+        one, two = Task.xq.schedules()
+        assert one.next == two.next
+        Task.xq.clock.tick(DAY)
+        Task.xq.sweep()
+
+
 def test_a_cron_text_follows_the_clocks_of_its_zone(make):
     Task = make()
     for tz in ("Asia/Tokyo", ZoneInfo("America/New_York"), UTC, None):
@@ -150,58 +192,6 @@ def test_a_cron_text_follows_the_clocks_of_its_zone(make):
         "UTC": (8, "UTC"),
         "None": (8, "UTC"),
     }
-
-
-def test_a_datetime_without_a_zone_is_of_the_zone_of_its_schedule(make):
-    Task = make()
-    at = datetime(2023, 11, 20, 12)
-    Task.xq.every(at, task(), name="here", tz="Europe/Berlin")
-    Task.xq.every(at, task(), name="utc")
-    assert [each.next.hour for each in Task.xq.schedules()] == [11, 12]
-    assert Task.xq.schedules()[0].spec == at.replace(tzinfo=ZoneInfo("Europe/Berlin"))
-
-
-def test_a_time_that_the_clocks_skip_fires_when_they_are_changed(make):
-    Task = make()
-    go_to(Task, 2026, 3, 28, 12)
-    Task.xq.every("30 2 * * *", task(), name="a", tz="Europe/Berlin")
-    assert following(Task) == ["29 01:00:00"]
-    assert go_to(Task, 2026, 3, 29, 0, 59, 59) == 0
-    assert go_to(Task, 2026, 3, 29, 1) == 1
-    assert following(Task) == ["30 00:30:00"]
-
-
-def test_each_hour_fires_once_when_the_clocks_are_put_forward(make):
-    Task = make()
-    go_to(Task, 2026, 3, 28, 23, 30)
-    Task.xq.every("0 * * * *", task(), name="a", tz="Europe/Berlin")
-    assert [go_to(Task, 2026, 3, 29, hour) for hour in range(6)] == [1] * 6
-
-
-def test_the_midnight_after_the_clocks_are_put_forward_is_not_missed(make):
-    Task = make()
-    go_to(Task, 2026, 3, 28, 12)
-    Task.xq.every("0 0 * * *", task(), name="a", tz="Europe/Berlin")
-    swept = [go_to(Task, 2026, 3, day, zone="Europe/Berlin") for day in (29, 30, 31)]
-    assert swept == [1, 1, 1]
-
-
-def test_a_time_that_comes_twice_fires_twice(make):
-    Task = make()
-    go_to(Task, 2026, 10, 24, 12)
-    Task.xq.every("30 2 * * *", task(), name="a", tz="Europe/Berlin")
-    times = []
-    for hour in range(12, 60):
-        if go_to(Task, 2026, 10, 24 + hour // 24, hour % 24, 30):
-            times.append((24 + hour // 24, hour % 24))
-    assert times == [(25, 0), (25, 1), (26, 1)]
-
-
-def test_each_hour_fires_once_when_the_clocks_are_put_back(make):
-    Task = make()
-    go_to(Task, 2026, 10, 24, 23, 30)
-    Task.xq.every("0 * * * *", task(), name="a", tz="Europe/Berlin")
-    assert [go_to(Task, 2026, 10, 25, hour) for hour in range(6)] == [1] * 6
 
 
 # schedules by their names
@@ -318,59 +308,55 @@ def test_defaults_are_made_anew_for_each_task(make):
     assert sizes[1] == sizes[0] + 1
 
 
-@pytest.mark.parametrize("value", [date(2024, 1, 1), b"x", object(), {1, 2}, float("nan"), (1, 2), {1: 2}])
-def test_a_value_that_json_cannot_hold_is_refused_by_name(make, value):
-    class Any_(pw.TextField):
-        def db_value(self, value):
-            return repr(value)
-
-    Task = make(attributes={"name": Any_(null=True)})
-    with pytest.raises(xq.BadType, match="the field 'name' of a scheduled task is stored as JSON"):
-        Task.xq.every(60, {"name": value}, name="a")
-    assert Task.xq.schedules() == []
-
-
-BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
-    (("* * * *",), {}, xq.BadValue, "expected 5"),
-    (("61 * * * *",), {}, xq.BadValue, "higher than the maximum value"),
-    (("0 0 30 2 *",), {}, xq.BadValue, "'0 0 30 2 [*]' never fires"),
-    ((0,), {}, xq.BadValue, "at least a microsecond, not 0"),
-    ((timedelta(seconds=-1),), {}, xq.BadValue, "at least a microsecond"),
-    ((float("inf"),), {}, xq.BadValue, "at least a microsecond"),
-    ((True,), {}, xq.BadType, "a schedule fires by .* not by True"),
-    ((date(2024, 1, 1),), {}, xq.BadType, "a schedule fires by"),
-    ((AndTrigger([IntervalTrigger(seconds=5)]),), {}, xq.BadType, "a AndTrigger cannot be stored"),
-    ((CronTrigger(hour=3, timezone=timezone(timedelta(hours=2))),), {}, xq.BadType, "a time zone has a name"),
-    ((IntervalTrigger(seconds=5, timezone=UTC),), {"tz": "UTC"}, xq.BadValue, "leave tz= out"),
-    ((60,), {"tz": "Europe/Nowhere"}, xq.BadValue, "there is no time zone 'Europe/Nowhere'"),
-    ((60,), {"tz": "../etc/passwd"}, xq.BadValue, "there is no time zone"),
-    ((60,), {"tz": 2}, xq.BadType, "a time zone has a name"),
-    ((60,), {"name": ""}, xq.BadValue, "a name of 1 to 255 characters, not 0"),
-    ((60,), {"name": "a" * 256}, xq.BadValue, "a name of 1 to 255 characters, not 256"),
-    ((60,), {"name": 7}, xq.BadType, "a schedule is named by text, not by 7"),
-    ((60,), {"delay": 5}, xq.FeatureOff, "delay"),
-    ((60,), {"ttr": "x"}, xq.Error, "ttr"),
+# what is given besides the task {"name": "a"} and the name "a", or in their place -> the error
+BAD: list[tuple[Any, dict[str, Any], type[Exception], str | None]] = [
+    ("* * * *", {}, xq.BadValue, "expected 5"),
+    ("61 * * * *", {}, xq.BadValue, "higher than the maximum value"),
+    ("0 0 30 2 *", {}, xq.BadValue, "'0 0 30 2 [*]' never fires"),
+    ("0 12 * * 8", {}, xq.BadValue, None),
+    ("0 12 * * 5-1", {}, xq.BadValue, None),
+    (0, {}, xq.BadValue, "at least a microsecond, not 0"),
+    (timedelta(seconds=-1), {}, xq.BadValue, "at least a microsecond"),
+    (float("inf"), {}, xq.BadValue, "at least a microsecond"),
+    (True, {}, xq.BadType, "a schedule fires by .* not by True"),
+    (date(2024, 1, 1), {}, xq.BadType, "a schedule fires by"),
+    (AndTrigger([IntervalTrigger(seconds=5)]), {}, xq.BadType, "a AndTrigger cannot be stored"),
+    (CronTrigger(hour=3, timezone=timezone(timedelta(hours=2))), {}, xq.BadType, "a time zone has a name"),
+    (IntervalTrigger(seconds=5, timezone=UTC), {"tz": "UTC"}, xq.BadValue, "leave tz= out"),
+    (60, {"tz": "../etc/passwd"}, xq.BadValue, "there is no time zone"),
+    (60, {"tz": 2}, xq.BadType, "a time zone has a name"),
+    (60, {"name": ""}, xq.BadValue, "a name of 1 to 255 characters, not 0"),
+    (60, {"name": "a" * 256}, xq.BadValue, "a name of 1 to 255 characters, not 256"),
+    (60, {"name": 7}, xq.BadType, "a schedule is named by text, not by 7"),
+    (60, {"delay": 5}, xq.FeatureOff, "delay"),
+    (60, {"ttr": "x"}, xq.Error, "ttr"),
+    (60, {"wait": 5}, xq.BadValue, "takes no wait, since no caller waits"),
+    (60, {"timeout": 5}, xq.BadValue, "takes no timeout, since no caller waits"),
+    (60, {"task": {"nme": "a"}}, xq.BadValue, "has no field 'nme'"),
+    (60, {"task": {"status": "T"}}, xq.BadValue, "'status' is the queue's own"),
+    (60, {"task": 7}, xq.BadType, "put takes a mapping"),
+    (60, {"task": {"name": b"x"}}, xq.BadType, "the field 'name' of a scheduled task is stored as JSON"),
+    (60, {"task": {"name": float("nan")}}, xq.BadType, "the field 'name' of a scheduled task is stored as JSON"),
+    (60, {"task": {"name": {1: 2}}}, xq.BadType, "the field 'name' of a scheduled task is stored as JSON"),
 ]
 
 
-@pytest.mark.parametrize(("spec", "options", "error", "words"), BAD)
-def test_what_cannot_be_a_schedule_is_refused(make, spec, options, error, words):
-    Task = make()
-    with pytest.raises(error, match=words):
-        Task.xq.every(*spec, task(), **{"name": "a", **options})
-    assert Task.xq.schedules() == []
+class Anything(pw.TextField):
+    """A field that takes whatever there is."""
+
+    def db_value(self, value: Any) -> str:
+        return repr(value)
 
 
-def test_a_task_that_put_would_refuse_is_refused_at_once(make):
-    Task = make()
-    with pytest.raises(xq.BadValue, match="has no field 'nme'"):
-        Task.xq.every(60, {"nme": "a"}, name="a")
-    with pytest.raises(xq.BadValue, match="'status' is the queue's own"):
-        Task.xq.every(60, {"status": "T"}, name="a")
-    with pytest.raises(xq.BadType, match="put takes a mapping"):
-        Task.xq.every(60, 7, name="a")
+def test_what_cannot_be_a_schedule_is_refused(make, subtests):
+    Task = make(attributes={"name": Anything(null=True)})
+    for spec, given, error, words in BAD:
+        options = {"name": "a", **given}
+        with subtests.test(f"{spec} {given}"), pytest.raises(error, match=words):
+            Task.xq.every(spec, options.pop("task", {"name": "a"}), **options)
     with pytest.raises(xq.BadType, match="a schedule is named by text"):
         Task.xq.unschedule(7)
+    assert Task.xq.schedules() == []
 
 
 def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make, caplog):
@@ -406,24 +392,8 @@ def test_a_process_fires_its_schedules_by_itself_and_on_time(make_live):
     Task = make_live({"history": True})
     before = time.time()
     Task.xq.every(0.5, task(), name="a")
-    taken = [Task.take(LONG) for _ in range(3)]
-    assert [each.id for each in taken] == [1, 2, 3]
+    assert [Task.take(LONG).id for _ in range(3)] == [1, 2, 3]
     assert time.time() - before > 1.4
-
-
-def test_a_process_that_waits_fires_the_schedules_of_others(make_live):
-    Task = make_live()
-
-    def child():
-        Task.xq.every(timedelta(seconds=1), {"name": "a"}, name="a")
-        yield
-        yield
-
-    with another_process(make_live.db, child) as other:
-        next(other)
-        other.kill()
-        watch(Task)
-        assert Task.take(LONG).name == "a"
 
 
 def test_another_process_sees_a_schedule_and_its_end(make_live):
@@ -445,61 +415,3 @@ def test_another_process_sees_a_schedule_and_its_end(make_live):
     Task.xq.every(0.2, {"name": "b"}, name="b")
     eventually(lambda: names(Task).count("b") >= 3)
     assert names(Task).count("a") == n
-
-
-def test_each_second_puts_one_task_though_many_processes_run(make_live):
-    Task = make_live()
-    trigger = CronTrigger(second="*", timezone=UTC)
-
-    def child():
-        yield Task.xq.every(trigger, task(), name="a")
-        yield
-
-    Task.xq.every(trigger, task(), name="a")
-    first = Task.xq.schedules()[0].next
-    with processes(make_live.db, *[child] * MANY) as others:
-        for other in others:
-            next(other)
-        eventually(lambda: Task.xq.count() >= 4, PATIENCE + LONG)
-        with make_live.db.atomic():
-            last = Task.xq.schedules()[0].next
-            assert Task.xq.unschedule("a")
-    n, seconds = Task.xq.count(), round((last - first).total_seconds())
-    # Where all processes stood still for a second, two firings are one task.
-    assert seconds - 1 <= n <= seconds
-
-
-@pytest.mark.parametrize("option", ["wait", "timeout"])
-def test_nobody_waits_for_the_task_of_a_schedule(make, option):
-    with pytest.raises(xq.BadValue, match=f"takes no {option}, since no caller waits"):
-        make().xq.every(60, task(), **{option: 5})
-
-
-@pytest.mark.parametrize(
-    ("numbers", "names"),
-    [
-        ("1-5", "mon-fri"),
-        ("0", "sun"),
-        ("7", "sun"),
-        ("6,0", "sat,sun"),
-        ("5-7", "fri-sun"),
-        ("1-5/2", "mon,wed,fri"),
-        ("*/3", "sun,wed,sat"),
-    ],
-)
-def test_weekdays_as_numbers_are_those_of_cron(make, numbers, names):
-    Task = make()
-    for name, days in (("numbers", numbers), ("names", names)):
-        Task.xq.every(f"0 12 * * {days}", {"name": name}, name=name)
-    for _ in range(8):
-        by_name, by_number = Task.xq.schedules()
-        assert by_name.next == by_number.next
-        Task.xq.clock.tick(86_400)
-        Task.xq.sweep()
-
-
-@pytest.mark.parametrize("days", ["8", "5-1", "1-"])
-def test_weekdays_that_no_cron_has_are_refused(make, days):
-    Task = make()
-    with pytest.raises(xq.BadValue):
-        Task.xq.every(f"0 12 * * {days}", {"name": "a"}, name="a")

@@ -173,45 +173,6 @@ def test_workers_outlive_a_server_that_is_away_and_lose_no_task(server, make, tm
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_a_signal_while_the_server_is_down_ends_workers_in_peace(server, make, kind, tmp_path):
-    Task, go_on, log = make(FEATURES), tmp_path / "go on", tmp_path / "log"
-    begun = Log(tmp_path / "begun")
-
-    def work(task: Any) -> None:
-        begun.add("begun", task.id)
-        eventually(go_on.exists)
-
-    async def awork(task: Any) -> None:
-        await asyncio.to_thread(work, task)
-
-    def run() -> None:
-        logging.basicConfig(filename=log, force=True, level=logging.INFO)
-        Task.xq.run()
-
-    Task.xq.worker(kind=kind, workers=2)(awork if kind == "asyncio" else work)
-    Task.xq.put_many([{}] * 2)
-    make.db.close()
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
-    try:
-        eventually(lambda: len(begun.all("begun")) == 2)
-        server.stop()
-        program.terminate()
-        eventually(lambda: "SIGTERM: the workers finish" in log.read_text())
-        go_on.touch()
-        program.join(PATIENCE)
-        assert program.exitcode == 0
-    finally:
-        program.kill()
-        server.start()
-    told = log.read_text()
-    assert "Traceback" not in told
-    assert told.count("the program ends while the database fails") == (2 if kind == "process" else 1)
-    eventually(lambda: Task.take() is not None)
-    eventually(lambda: Task.take() is not None)
-
-
 def test_who_waits_for_the_end_of_a_task_outlives_the_server(server, make):
     Task = make(FEATURES)
     Task.put({})
@@ -319,7 +280,7 @@ def refused(call: Callable[[], Any]) -> pw.PeeweeException | None:
 READS: dict[str, Callable[[Any], Any]] = {
     "stats": lambda Task: Task.xq.stats().counts["R"],
     "count": lambda Task: Task.xq.count("R"),
-    "peek": lambda Task: Task.xq.peek(1).id,
+    "peek": lambda Task: Task.xq.peek(1).status,
     "by_state": lambda Task: [task.id for task in Task.xq.by_state("R")],
     "history": lambda Task: len(list(Task.xq.history(key=1))),
     "sessions": lambda Task: Task.xq.sessions(),
@@ -355,8 +316,8 @@ def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on
         primary.create("app")
         db = primary.peewee("app")
         Task = live(db)(FEATURES | {"history": True})
-        Task.put({})
-        db.close()
+        Task.xq.put_many([{}] * 2)
+        held = Task.take()
         with Standby(primary) as standby:
             there = standby.peewee("app")
             Task.bind(there)
@@ -364,9 +325,11 @@ def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on
             assert only_reads(Task)
             primary.stop("immediate")
             standby.run("SELECT pg_promote()")
-            assert Task.take(timeout=PATIENCE).ack().status == "D"
+            # What is held comes back before the first take, or after it: its process has its link on the other server.
+            assert {Task.take(timeout=PATIENCE).ack().id for _ in range(2)} == {held.id, held.id + 1}
             assert is_exact(Task)
             there.close()
+            db.close()
             # Before the servers end, of which there is more to tell the longer that takes.
             warnings = [row for row in caplog.records if row.levelno >= logging.WARNING]
     assert len([row for row in warnings if row.thread not in others]) <= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import peewee as pw
@@ -56,47 +55,6 @@ def test_a_new_table_needs_no_fields(make):
     assert is_exact(Page)
 
 
-def test_the_decorator_needs_no_fields_either(make):
-    @xq.queue(features={"keep": True})
-    class Page(xq.Task):
-        url = pw.TextField()
-
-        class Meta:
-            database = make.db
-
-    make.db.create_tables([Page])
-    Page.put({"url": "a"})
-    assert Page.take().ack().status == "D"
-
-
-def test_without_features_it_is_a_queue_as_well(make):
-    Page = queue(make)
-    Page.put({"url": "a"})
-    Page.take().ack()
-    assert Page.take() is None
-    assert Page.xq.count() == 0
-
-
-def test_tasks_are_taken_by_their_priority_and_else_in_the_order_of_their_keys(make):
-    Page = queue(make)
-    Page.xq.put_many([{"url": "a"}, {"url": "b"}, {"url": "c", "priority": -1}])
-    assert [task.url for task in Page.xq.take_many(5)] == ["c", "a", "b"]
-
-
-def test_a_worker_counts_the_attempts_and_writes_down_why_it_gave_up(make):
-    Page = queue(make, {"buried": True})
-
-    @Page.xq.worker(max_attempts=1)
-    def fails(task):
-        raise ValueError("no price")
-
-    Page.put({"url": "a"})
-    Page.xq.run(until_empty=True)
-    (buried,) = Page.xq.by_state("B")
-    assert buried.attempts == 1
-    assert buried.error.startswith("ValueError: no price\n")
-
-
 def test_every_role_is_a_field_of_each_model(make):
     assert set(page(make)._meta.fields) == {"id", "url", *ROLES}
 
@@ -134,42 +92,12 @@ def test_the_role_tube_is_mapped_where_tubes_are_counted_or_where_fields_says_so
     assert "tube" in xq.upgrade(page(make), {"tube": "tube"}).roles
 
 
-def test_take_of_a_tube_that_is_not_mapped_says_what_to_map(make):
-    with pytest.raises(xq.FeatureOff, match="tube"):
-        queue(make).take(tube="a")
-
-
-def test_a_feature_of_the_applications_own_has_the_roles_that_it_uses(make):
-    patient = xq.Feature("patient", timers=(xq.Timer("R", "patient", "X", option="patience", default=5.0),))
-    Page = queue(make, {"patient": patient})
-    Page.put({"url": "a"})
-    make.clock.tick(5)
-    assert Page.take() is None
-    assert Page.xq.roles["runat"] == "runat"
-
-
-def test_the_own_seconds_of_a_task_are_kept(make):
-    Page = queue(make, {"ttr": 60})
-    Page.put({"url": "a"}, ttr=5)
-    Page.put({"url": "b"}, ttr=math.inf)
-    Page.xq.take_many(2)
-    make.clock.tick(5)
-    assert Page.xq.sweep() == 1
-    assert Page.take().url == "a"
-
-
 def test_fields_come_before_those_of_the_base(make):
     model = page(make, state=pw.TextField(default="R"), rank=pw.IntegerField(default=0))
     Page = queue(make, fields={"status": "state", "priority": model.rank}, model=model)
     assert (Page.xq.roles["status"], Page.xq.roles["priority"]) == ("state", "rank")
     Page.xq.put_many([{"url": "a", "rank": 2}, {"url": "b", "rank": 1}])
     assert (Page.take().url, Page.xq.count("T")) == ("b", 1)
-
-
-def test_a_field_of_the_base_may_hold_another_role(make):
-    pages = xq.upgrade(page(make), {"tube": "error"})
-    assert pages.roles["tube"] == "error"
-    assert "error" not in pages.roles
 
 
 # fields of the application's own
@@ -203,45 +131,7 @@ def test_a_field_that_a_feature_needs_must_be_of_a_kind_for_it(make):
         xq.upgrade(page(make, runat=None), features={"ttr": 60})
 
 
-def test_the_key_may_be_of_any_kind(make):
-    by_uuid = queue(make, {"id": "uuid"}, page(make, id=pw.UUIDField(primary_key=True)))
-    put = by_uuid.put({"url": "a"})
-    assert by_uuid.take().id == put.id
-
-
-def test_a_model_may_inherit_from_a_base_of_the_application_as_well(make):
-    class Base(pw.Model):
-        made_by = pw.TextField(default="me")
-
-        class Meta:
-            database = make.db
-
-    class Page(Base, xq.Task):
-        url = pw.TextField()
-
-    Task = queue(make, {"keep": True}, Page)
-    Task.put({"url": "a"})
-    assert Task.take().ack().made_by == "me"
-
-
 # the base itself
-
-
-def test_each_model_has_a_table_and_a_queue_of_its_own(make):
-    class Page(xq.Task):
-        class Meta:
-            database = make.db
-
-    class Mail(xq.Task):
-        class Meta:
-            database = make.db
-
-    queue(make, {"keep": True}, Page)
-    queue(make, {"buried": True}, Mail)
-    Page.put({})
-    assert (Page.xq.count(), Mail.xq.count()) == (1, 0)
-    assert set(make.db.get_tables()) >= {"page", "mail"}
-    assert "task" not in make.db.get_tables()
 
 
 def test_the_base_has_no_database_and_cannot_be_upgraded():

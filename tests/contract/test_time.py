@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import math
+from typing import Any
 
 import peewee as pw
 import pytest
 
-import xq
 from tests.factories import task, tasks
 from tests.steps import STUCK, bring, is_exact, row, state, transitions
 from xq.testing import Clock
@@ -16,432 +15,173 @@ from xq.testing import Clock
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 AGES = 1e9  # seconds
+WORDS = {"ages": AGES, "never": None}
 
 KINDS = {
     "double": lambda: pw.DoubleField(null=True),
     "bigint": lambda: pw.BigIntegerField(null=True),
     "datetime": lambda: pw.DateTimeField(null=True),
 }
+RUNAT, DEADLINE = ("runat",), ("deadline",)
+
+# What becomes of a task: the features, the roles beside the status, and steps. A step is an event with its options, or
+# seconds that pass until a sweep; then the state (X: gone), and in how many seconds the first of the roles says that it
+# ends.
+STORIES: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "a delayed task waits and is then ready": ({"delayed": True}, RUNAT, "put delay=5: W 5, +4: W 1, +1: R never"),
+    "a delay of nothing is over at once": ({"delayed": True}, RUNAT, "put delay=0: W 0, +0: R never"),
+    "a fraction of a second is not over too early": (
+        {"delayed": True},
+        RUNAT,
+        "put delay=0.5: W any, +0.25: W any, +0.75: R never",
+    ),
+    "the longest delay is three hundred years": ({"delayed": True}, RUNAT, "put delay=9e+09: W 9e+09"),
+    "a task that stays ready for its ttl is dropped": ({"ttl": 10}, RUNAT, "put: R 10, +9: R 1, +1: X"),
+    "the ttl counts anew whenever a task becomes ready": (
+        {"ttl": 10, "ttr": 20, "delayed": True, "buried": True},
+        RUNAT,
+        "put delay=100: W 100, +100: R 10, +1: R 9, take: T 20, release: R 10, take: T 20, release delay=5: W 5, "
+        "+5: R 10, take: T 20, bury: B never, dig: R 10, take: T 20, +20: R 10, take: T 20, +1: T 19, "
+        "release_all: R 10, take: T 20, snatch: R 10, take: T 20, bury: B never, switch to=R: R 10",
+    ),
+    "a ttl given lives for one stay": (
+        {"ttl": 10},
+        RUNAT,
+        "put ttl=3: R 3, take: T never, release: R 10, take: T never, release ttl=4: R 4, take: T never, release: R 10",
+    ),
+    "a ttl that a role remembers lives as long as the task": (
+        {"ttl": 10, "delayed": True, "ttr": 20, "buried": True},
+        ("runat", "ttl"),
+        "put ttl=3 delay=5: W 5, +5: R 3, take: T 20, +20: R 3, take: T 20, bury: B never, dig: R 3, take: T 20, "
+        "release ttl=7: R 7, take: T 20, release: R 7",
+    ),
+    "a default ttl begins after the delay": (
+        {"ttl": 10, "delayed": True},
+        RUNAT,
+        "put delay=5: W 5, +5: R 10, +10: X",
+    ),
+    "what was given a ttl is dropped without a default": ({"ttl": True}, RUNAT, "put ttl=5: R 5, +5: X"),
+    "an infinite ttl is never, for one stay": (
+        {"ttl": 10},
+        RUNAT,
+        "put ttl=inf: R never, +ages: R never, take: T never, release: R 10",
+    ),
+    "an infinite time that a role remembers is never for good": (
+        {"ttl": 10, "ttr": 20, "delayed": True},
+        ("runat", "ttl", "ttr"),
+        "put ttl=inf ttr=inf delay=1: W 1, +1: R never, +ages: R never, take: T never, +ages: T never, "
+        "release: R never",
+    ),
+    "a missing time is never and not 1970": (
+        {"ttl": True, "ttr": True, "zombie": True},
+        RUNAT,
+        "put: R never, +ages: R never, take: T never, +ages: T never, ack: Z never, +ages: Z never, kill: X",
+    ),
+    "a task not finished within its ttr is ready again": (
+        {"ttr": 20},
+        RUNAT,
+        "put: R never, take: T 20, +19: T 1, +1: R never, take: T 20",
+    ),
+    "a ttr that a role remembers lives as long as the task": (
+        {"ttr": 20, "delayed": True},
+        ("runat", "ttr"),
+        "put ttr=3 delay=1: W 1, +1: R never, take: T 3, release: R never, take: T 3, release ttr=8: R never, "
+        "take: T 8",
+    ),
+    "a zombie stays for the default": (
+        {"zombie": 30},
+        RUNAT,
+        "put: R never, take: T never, ack: Z 30, +29: Z 1, +1: X",
+    ),
+    "a zombie stays for its delay": ({"zombie": 30}, RUNAT, "put: R never, take: T never, ack delay=5: Z 5, +5: X"),
+    "a zombie of no time is gone at once": (
+        {"zombie": True},
+        RUNAT,
+        "put: R never, take: T never, ack delay=0: Z 0, +0: X",
+    ),
+    "the deadline runs on from state to state": (
+        {"lifetime": 100, "buried": True, "delayed": True},
+        (*DEADLINE, *RUNAT),
+        "put delay=5: W 105, +15: R 90, take: T 90, release: R 90, take: T 90, bury: B 90, +89: B 1, +1: X",
+    ),
+    "a ttl is a lifetime, and needs no runat": ({"lifetime": True}, DEADLINE, "put ttl=50: R 50, +49: R 1, +1: X"),
+    "a lifetime without a default is for ever": ({"lifetime": True}, DEADLINE, "put: R never, +ages: R never"),
+    "a taken task past its deadline is first ready and dropped at once": (
+        {"lifetime": 100},
+        DEADLINE,
+        "put: R 100, take: T 100, +100: X",
+    ),
+    "a done task has no deadline": (
+        {"lifetime": 100, "keep": True},
+        DEADLINE,
+        "put: R 100, take: T 100, ack: D never, +ages: D never, restart: R 100",
+    ),
+    "a zombie has no deadline": (
+        {"lifetime": 100, "zombie": 500},
+        (*DEADLINE, *RUNAT),
+        "put: R 100, take: T 100, ack: Z never, +499: Z never, +1: X",
+    ),
+    "touch pushes the time of a taken task on": (
+        {"ttr": 20},
+        RUNAT,
+        "put: R never, take: T 20, touch increment=5: T 25, touch increment=5: T 30, +29: T 1, +1: R never",
+    ),
+    "touch pushes the time of a ready task on": (
+        {"ttl": 10},
+        RUNAT,
+        "put: R 10, touch increment=5: R 15, +14: R 1, +1: X",
+    ),
+    "touch counts from now where there was no time": (
+        {"ttr": True},
+        RUNAT,
+        "put: R never, take: T never, touch increment=5: T 5",
+    ),
+    "touch pushes a deadline on where there is one": (
+        {"ttr": 20, "lifetime": True},
+        (*DEADLINE, *RUNAT),
+        "put ttl=100: R 100, take: T 100, touch increment=5: T 105",
+    ),
+    "touch sets no deadline where there is none": (
+        {"ttr": 20, "lifetime": True},
+        (*DEADLINE, *RUNAT),
+        "put: R never, take: T never, touch increment=5: T never, +25: R never",
+    ),
+}
 
 
-def seconds(moment):
-    """What a runat of any kind says, in seconds since 1970."""
+def left(moment, now):
+    """The seconds until what a timer of any kind says."""
     if isinstance(moment, datetime.datetime):
-        return moment.replace(tzinfo=datetime.UTC).timestamp()
-    return moment
+        moment = moment.replace(tzinfo=datetime.UTC).timestamp()
+    return moment if moment is None else moment - now
 
 
-@pytest.fixture(params=KINDS)
-def times(request):
-    """The fields runat and deadline, of each kind in turn."""
-    return {"runat": KINDS[request.param](), "deadline": KINDS[request.param]()}
-
-
-# delay
-
-
-def test_a_delayed_task_waits_and_is_then_ready(make, times):
-    Task = make({"delayed": True}, attributes=times)
-    put = Task.put(task(), delay=5)
-    assert put.status == "W"
-    assert seconds(put.runat) == Task.xq.clock.now + 5
-    Task.xq.clock.tick(4)
-    assert (Task.xq.sweep(), Task.take()) == (0, None)
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    assert (state(Task, put), row(Task, put).runat) == ("R", None)
-
-
-def test_a_delay_may_be_a_fraction_and_nothing_falls_due_too_early(make, times):
-    Task = make({"delayed": True}, attributes=times)
-    Task.put(task(), delay=0.5)
-    Task.xq.clock.tick(0.25)
-    assert Task.take() is None
-    Task.xq.clock.tick(0.75)
-    assert Task.take() is not None
-
-
-def test_a_delay_of_nothing_is_over_at_once(make):
-    Task = make({"delayed": True})
-    Task.put(task(), delay=0)
-    assert Task.take() is not None
-
-
-def test_the_longest_delay_is_three_hundred_years(make, times):
-    Task = make({"delayed": True}, attributes=times)
-    assert seconds(Task.put(task(), delay=9e9).runat) == Task.xq.clock.now + 9e9
-    with pytest.raises(xq.BadValue):
-        Task.put(task(), delay=1e11)
-
-
-@pytest.mark.parametrize("event", ["put", "release", "snatch", "dig", "restart", "switch"])
-def test_a_delay_must_end(make, event):
-    Task = make({"delayed": True, "buried": True, "keep": True})
-    here = {"put": "X", "release": "T", "snatch": "T", "dig": "B", "restart": "D", "switch": "B"}[event]
-    held = [] if here == "X" else [bring(Task, here)]
-    with pytest.raises(xq.BadValue, match="delay"):
-        getattr(Task.xq, event)(*(held or [{}]), *(["W"] if event == "switch" else []), delay=math.inf)
-    assert Task.xq.count("W") == 0
-
-
-def test_what_is_delayed_waits_again(make):
-    Task = make({"delayed": True})
-    put = bring(Task, "T")
-    now = Task.xq.clock.now
-    assert Task.release(put, delay=3).runat == now + 3
-    assert Task.xq.restart(put, delay=9).runat == now + 9
-    Task.xq.clock.tick(8)
-    assert Task.take() is None
-    Task.xq.clock.tick(1)
-    assert Task.take().id == put.id
-
-
-# ttl
-
-
-def test_a_task_that_stays_ready_for_its_ttl_is_dropped(make, times):
-    Task = make({"ttl": 10}, attributes=times)
-    put = Task.put(task())
-    assert seconds(put.runat) == Task.xq.clock.now + 10
-    Task.xq.clock.tick(9)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    assert state(Task, put) == "X"
-
-
-def test_the_ttl_counts_anew_whenever_a_task_becomes_ready(make):
-    Task = make({"ttl": 10, "ttr": 20, "delayed": True, "buried": True})
-    Task.put(task(), delay=100)
-    for step in [
-        lambda: (Task.xq.clock.tick(100), Task.xq.sweep()),
-        lambda: Task.take().release(),
-        lambda: (Task.take().release(delay=5), Task.xq.clock.tick(5), Task.xq.sweep()),
-        lambda: Task.take().bury().dig(),
-        lambda: (Task.take(), Task.xq.clock.tick(20), Task.xq.sweep()),
-        lambda: Task.take().xq.release_all(),
-        lambda: Task.xq.snatch(Task.take()),
-        lambda: Task.xq.switch(Task.take().bury(), "R"),
-    ]:
-        Task.xq.clock.tick(1)
-        step()
-        assert Task.get().runat == Task.xq.clock.now + 10
-
-
-def test_a_ttl_given_lives_for_one_stay(make):
-    Task = make({"ttl": 10})
-    now = Task.xq.clock.now
-    assert Task.put(task(), ttl=3).runat == now + 3
-    assert Task.take().release().runat == now + 10
-    assert Task.take().release(ttl=4).runat == now + 4
-    assert Task.take().release().runat == now + 10
-
-
-def test_a_ttl_that_a_role_remembers_lives_as_long_as_the_task(make):
-    Task = make({"ttl": 10, "delayed": True, "ttr": 20, "buried": True}, roles=("runat", "ttl"))
-    put = Task.put(task(), ttl=3, delay=5)
-    assert (put.status, put.runat, put.ttl) == ("W", Task.xq.clock.now + 5, 3)
-    Task.xq.clock.tick(5)
-    assert Task.xq.sweep() == 1
-    assert Task.get().runat == Task.xq.clock.now + 3
-    Task.take()
-    Task.xq.clock.tick(20)
-    Task.xq.sweep()
-    assert Task.get().runat == Task.xq.clock.now + 3
-    assert Task.take().bury().dig().runat == Task.xq.clock.now + 3
-    assert Task.take().release(ttl=7).ttl == 7
-    assert Task.take().release().runat == Task.xq.clock.now + 7
-
-
-def test_a_ttl_after_a_delay_needs_a_role_to_remember_it(make):
-    Task = make({"ttl": 10, "delayed": True, "ttr": 20, "buried": True})
-    with pytest.raises(xq.FeatureOff, match="ttl") as off:
-        Task.put(task(), delay=5, ttl=3)
-    assert off.value.role == "ttl"
-    taken = bring(Task, "T")
-    with pytest.raises(xq.FeatureOff, match="ttl"):
-        taken.release(delay=5, ttl=3)
-    with pytest.raises(xq.FeatureOff, match="ttl"):
-        taken.bury().dig(delay=5, ttl=3)
-
-
-def test_a_default_ttl_after_a_delay_needs_nothing(make, times):
-    Task = make({"ttl": 10, "delayed": True}, attributes=times)
-    put = Task.put(task(), delay=5)
-    Task.xq.clock.tick(5)
-    assert Task.xq.sweep() == 1
-    assert seconds(row(Task, put).runat) == Task.xq.clock.now + 10
-    Task.xq.clock.tick(10)
-    assert Task.xq.sweep() == 1
-    assert state(Task, put) == "X"
-
-
-def test_ttl_without_a_default_drops_only_what_was_given_one(make):
-    Task = make({"ttl": True})
-    kept, dropped = Task.put(task()), Task.put(task(), ttl=5)
-    assert (kept.runat, dropped.runat) == (None, Task.xq.clock.now + 5)
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 1
-    assert Task.take().id == kept.id
-
-
-# never
-
-
-@pytest.mark.parametrize("role", [(), ("ttl",)])
-def test_an_infinite_ttl_is_never(make, times, role):
-    Task = make({"ttl": 10}, roles=("runat", *role), attributes=times)
-    put = Task.put(task(), ttl=math.inf)
-    assert put.runat is None
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 0
-    again = Task.take().release()
-    assert again.runat is None if role else seconds(again.runat) == Task.xq.clock.now + 10
-
-
-def test_an_infinite_time_of_its_own_is_never_for_good(make):
-    Task = make({"ttl": 10, "ttr": 20, "delayed": True}, roles=("runat", "ttl", "ttr"))
-    put = Task.put({"ttl": math.inf, "ttr": math.inf}, delay=1)
-    Task.xq.clock.tick(1)
-    taken = Task.take()
-    assert (taken.id, taken.runat) == (put.id, None)
-    assert taken.release().runat is None
+def number(word):
+    return WORDS[word] if word in WORDS else float(word)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_time_is_never_and_not_1970(make, kind):
-    features = {"ttl": True, "ttr": True, "zombie": True, "delayed": True}
-    Task = make(features, attributes={"runat": KINDS[kind]()})
-    put = Task.put(task())
-    for step in ["take", "ack", None]:
-        assert row(Task, put).runat is None
-        Task.xq.clock.tick(AGES)
-        assert Task.xq.sweep() == 0
-        if step:
-            put = Task.take() if step == "take" else put.ack()
-
-
-def test_a_buried_or_done_task_has_no_timer_left_over(make):
-    Task = make({"ttl": 10, "ttr": 20, "buried": True, "keep": True})
-    for here in "BD":
-        assert bring(Task, here).runat is None
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 0
-    assert Task.xq.stats().counts == {"R": 0, "T": 0, "B": 1, "D": 1}
-
-
-# ttr
-
-
-def test_a_task_not_finished_within_its_ttr_is_ready_again(make, times):
-    Task = make({"ttr": 20}, roles=("runat", "owner", "attempts"), attributes=times)
-    put = Task.put(task())
-    taken = Task.take()
-    assert seconds(taken.runat) == Task.xq.clock.now + 20
-    Task.xq.clock.tick(19)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    after = row(Task, put)
-    assert (after.status, after.runat, after.owner, after.attempts) == ("R", None, None, 1)
-    assert Task.stats().transition["T-R"] == 1
-    assert Task.take().attempts == 2
-
-
-def test_a_ttr_that_a_role_remembers_lives_as_long_as_the_task(make):
-    Task = make({"ttr": 20, "delayed": True}, roles=("runat", "ttr"))
-    Task.put(task(), ttr=3, delay=1)
-    Task.xq.clock.tick(1)
-    for _ in range(2):
-        taken = Task.take()
-        assert taken.runat == Task.xq.clock.now + 3
-        taken.release()
-    assert Task.take().release(ttr=8).ttr == 8
-    assert Task.take().runat == Task.xq.clock.now + 8
-
-
-@pytest.mark.parametrize("call", ["put", "release"])
-def test_a_ttr_before_the_take_needs_a_role_to_remember_it(make, call):
-    Task = make({"ttr": 20})
-    taken = bring(Task, "T")
-    with pytest.raises(xq.FeatureOff, match="ttr") as off:
-        getattr(Task, call)(taken if call == "release" else {}, ttr=3)
-    assert off.value.role == "ttr"
-
-
-# zombie
-
-
-def test_a_zombie_stays_for_its_delay_else_the_default(make, times):
-    Task = make({"zombie": 30}, attributes=times)
-    default, given, forever = (bring(Task, "T") for _ in range(3))
-    now = Task.xq.clock.now
-    assert seconds(default.ack().runat) == now + 30
-    assert seconds(given.ack(delay=5).runat) == now + 5
-    assert forever.ack(delay=math.inf).runat is None
-    Task.xq.clock.tick(5)
-    assert (Task.xq.sweep(), state(Task, given)) == (1, "X")
-    Task.xq.clock.tick(25)
-    assert (Task.xq.sweep(), state(Task, default)) == (1, "X")
-    Task.xq.clock.tick(AGES)
-    assert (Task.xq.sweep(), state(Task, forever)) == (0, "Z")
-    assert Task.stats().transition["Z-X"] == 2
-
-
-def test_a_zombie_without_any_time_stays_until_it_is_killed(make):
-    Task = make({"zombie": True})
-    acked = bring(Task, "T").ack()
-    assert (acked.status, acked.runat) == ("Z", None)
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 0
-    Task.kill(acked)
-    assert state(Task, acked) == "X"
-
-
-def test_a_zombie_of_no_time_is_gone_at_once(make):
-    Task = make({"zombie": True})
-    acked = bring(Task, "T").ack(delay=0)
-    assert Task.xq.sweep() == 1
-    assert state(Task, acked) == "X"
-
-
-# lifetime
-
-
-def test_a_task_is_dropped_at_its_deadline(make, times):
-    Task = make({"lifetime": 100}, attributes=times)
-    put = Task.put(task())
-    assert seconds(put.deadline) == Task.xq.clock.now + 100
-    Task.xq.clock.tick(99)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    assert (state(Task, put), Task.stats().transition["R-X"]) == ("X", 1)
-
-
-def test_the_deadline_is_put_time_and_delay_and_ttl(make, times):
-    Task = make({"lifetime": 100, "delayed": True}, attributes=times)
-    now = Task.xq.clock.now
-    assert seconds(Task.put(task(), delay=5).deadline) == now + 105
-    assert seconds(Task.put(task(), delay=5, ttl=50).deadline) == now + 55
-    assert seconds(Task.put(task(), ttl=50).deadline) == now + 50
-    assert Task.put(task(), ttl=math.inf, delay=5).deadline is None
-
-
-def test_the_deadline_runs_on_from_state_to_state(make):
-    Task = make({"lifetime": 100, "buried": True, "ttr": 60})
-    put = Task.put(task())
-    deadline = put.deadline
-    Task.xq.clock.tick(10)
-    taken = Task.take()
-    assert taken.deadline == taken.release().deadline == Task.take().bury().deadline == deadline
-    Task.xq.clock.tick(89)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-    assert Task.stats().transition["B-X"] == 1
-
-
-def test_a_taken_task_past_its_deadline_is_first_ready_and_dropped_at_once(make):
-    Task = make({"lifetime": 100})
-    taken = bring(Task, "T")
-    Task.xq.clock.tick(100)
-    assert Task.xq.sweep() == 2
-    assert Task.stats().transition == {"X-R": 1, "R-T": 1, "T-R": 1, "R-X": 1}
-    with pytest.raises(xq.NotFound):
-        taken.ack()
-
-
-def test_a_done_task_has_no_deadline(make):
-    Task = make({"lifetime": 100, "keep": True})
-    done = bring(Task, "D")
-    assert done.deadline is None
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 0
-    assert Task.xq.restart(done).deadline == Task.xq.clock.now + 100
-
-
-def test_a_zombie_has_no_deadline(make):
-    Task = make({"lifetime": 100, "zombie": 500})
-    zombie = bring(Task, "Z")
-    assert zombie.deadline is None
-    Task.xq.clock.tick(499)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-
-
-def test_lifetime_without_a_default_drops_only_what_was_given_a_ttl(make):
-    Task = make({"lifetime": True})
-    kept, dropped = Task.put(task()), Task.put(task(), ttl=5)
-    Task.xq.clock.tick(AGES)
-    assert Task.xq.sweep() == 1
-    assert (state(Task, kept), state(Task, dropped)) == ("R", "X")
-
-
-def test_lifetime_alone_needs_no_runat(make):
-    Task = make({"lifetime": 100, "buried": True, "keep": True}, roles=("deadline",))
-    assert bring(Task, "D").status == "D"
-    taken = bring(Task, "T")
-    assert taken.touch(5).deadline == Task.xq.clock.now + 105
-    assert is_exact(Task)
-
-
-# touch
-
-
-def test_touch_pushes_the_time_of_a_taken_task_on(make, times):
-    Task = make({"ttr": 20}, attributes=times)
-    taken = bring(Task, "T")
-    now = Task.xq.clock.now
-    touched = taken.touch(5)
-    assert seconds(touched.runat) == now + 25
-    assert seconds(touched.touch(5).runat) == now + 30
-    assert seconds(Task.touch(taken.id, 5).runat) == now + 35
-    Task.xq.clock.tick(34)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-
-
-def test_touch_pushes_the_time_of_a_ready_task_on(make, times):
-    Task = make({"ttl": 10}, attributes=times)
-    put = Task.put(task())
-    assert seconds(Task.touch(put, 5).runat) == Task.xq.clock.now + 15
-    Task.xq.clock.tick(14)
-    assert Task.xq.sweep() == 0
-    Task.xq.clock.tick(1)
-    assert Task.xq.sweep() == 1
-
-
-def test_touch_counts_from_now_where_there_was_no_time(make, times):
-    Task = make({"ttr": True}, attributes=times)
-    assert seconds(bring(Task, "T").touch(5).runat) == Task.xq.clock.now + 5
-
-
-def test_touch_pushes_the_deadline_on_where_there_is_one(make, times):
-    Task = make({"ttr": 20, "lifetime": True}, attributes=times)
-    now = Task.xq.clock.now
-    with_one = bring(Task, "T", ttl=100).touch(5)
-    assert (seconds(with_one.runat), seconds(with_one.deadline)) == (now + 25, now + 105)
-    without = bring(Task, "T").touch(5)
-    assert (seconds(without.runat), without.deadline) == (now + 25, None)
-
-
-def test_touch_may_be_a_fraction_or_nothing(make):
-    Task = make({"ttr": 20})
-    taken = bring(Task, "T")
-    assert taken.touch(0.5).runat == Task.xq.clock.now + 20.5
-    assert taken.touch(0).runat == Task.xq.clock.now + 20.5
-
-
-def test_touch_is_no_transition(make):
-    Task = make({"ttr": 20}, roles=("runat", "attempts", "owner"))
-    taken = bring(Task, "T")
-    seen = transitions(Task)
-    touched = taken.touch(5)
-    assert transitions(Task) == seen
-    assert (touched.attempts, touched.owner) == (1, taken.owner)
+def test_a_task_moves_at_its_time_and_neither_before_nor_without_one(make, kind, subtests):
+    for i, (story, (features, roles, steps)) in enumerate(STORIES.items()):
+        with subtests.test(story):
+            fields = {"runat": KINDS[kind](), "deadline": KINDS[kind](), "table_name": f"task_{i}"}
+            Task, key = make(features, roles=roles, attributes=fields), None
+            for step in steps.split(", "):
+                what, there = (each.split() for each in step.split(": "))
+                at, seen = f"{story}: {step}", transitions(Task)
+                if what[0].startswith("+"):
+                    Task.xq.clock.tick(number(what[0][1:]))
+                    assert Task.xq.sweep() == (transitions(Task) - seen).total(), at
+                else:
+                    options = {name: "R" if name == "to" else number(n) for name, n in (o.split("=") for o in what[1:])}
+                    keys = (key,) if what[0] not in ("put", "take", "release_all") else ()
+                    found = getattr(Task.xq, what[0])(*keys, **options)
+                    key = key or found.id
+                assert state(Task, key) == there[0], at
+                if there[1:] and there[1] != "any":
+                    moment = getattr(row(Task, key), roles[0])
+                    assert left(moment, Task.xq.clock.now) == number(there[1]), at
+            assert is_exact(Task), story
 
 
 def test_after_touch_both_objects_still_hold_the_task(make):
@@ -452,38 +192,10 @@ def test_after_touch_both_objects_still_hold_the_task(make):
     assert touched.ack().status == "D"
 
 
-@pytest.mark.parametrize("here", ["W", "B", "Z"])
-def test_touch_of_a_state_that_it_does_not_prolong_is_a_wrong_state(make, here):
-    Task = make({"ttr": 20, "ttl": 10, "delayed": True, "buried": True, "zombie": 30})
-    there = bring(Task, here)
-    with pytest.raises(xq.WrongState) as wrong:
-        Task.touch(there, 5)
-    assert (wrong.value.state, wrong.value.allowed) == (here, ("T", "R"))
-
-
-def test_touch_of_a_state_that_nothing_times_is_a_wrong_state(make):
-    Task = make({"ttl": 10})
-    taken = bring(Task, "T")
-    with pytest.raises(xq.WrongState):
-        taken.touch(5)
-
-
-def test_touch_where_nothing_is_timed_is_a_feature_off(make):
-    Task = make({"delayed": True})
-    with pytest.raises(xq.FeatureOff, match="ttr"):
-        bring(Task, "T").touch(5)
-
-
-@pytest.mark.parametrize(
-    ("increment", "error"),
-    [(-1, xq.BadValue), (math.inf, xq.BadValue), (math.nan, xq.BadValue), ("5", xq.BadType), (None, xq.BadType)],
-)
-def test_an_increment_is_a_finite_number_that_is_not_negative(make, increment, error):
-    Task = make({"ttr": 20})
-    taken = bring(Task, "T")
-    with pytest.raises(error):
-        taken.touch(increment)
-    assert row(Task, taken).runat == taken.runat
+def test_lifetime_alone_needs_no_runat(make):
+    Task = make({"lifetime": 100, "buried": True, "keep": True}, roles=("deadline",))
+    assert bring(Task, "D").status == "D"
+    assert bring(Task, "T").touch(5).deadline == Task.xq.clock.now + 105
 
 
 # the sweep
@@ -520,17 +232,14 @@ def test_a_restart_of_the_process_keeps_every_time(make):
     assert row(Again, put).runat == make.clock.now + 10
 
 
-def test_the_clock_of_a_test_may_be_set(make):
+def test_a_clock_starts_where_it_is_told_and_may_be_set(make):
+    clock = Clock(1_700_000_000)
+    clock.tick(5)
+    assert clock.now == 1_700_000_005
     Task = make({"delayed": True})
     Task.put(task(), delay=1_000)
     Task.xq.clock.now += 1_000
     assert Task.take() is not None
-
-
-def test_a_clock_starts_where_it_is_told():
-    clock = Clock(1_700_000_000)
-    clock.tick(5)
-    assert clock.now == 1_700_000_005
 
 
 def test_without_a_test_clock_time_is_that_of_the_database(make_live):

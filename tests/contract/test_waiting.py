@@ -7,6 +7,8 @@ import os
 import random
 import threading
 import time
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,11 +29,10 @@ from tests.steps import (
     waiter,
     waiters,
 )
-from tests.support import fallback
-from tests.support import waiting as support
-from tests.support.waiting import FEATURES, SOON, take, taken
+from tests.support import wait as support
+from tests.support.wait import FEATURES, SOON, take, taken
 
-no_fallback, shared, full = fallback.no_fallback, support.shared, support.full
+no_fallback, shared, full = support.no_fallback, support.shared, support.full
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -39,27 +40,27 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 # how long
 
 
-def test_what_is_ready_is_taken_at_once_however_long_one_would_wait(make):
+# who wakes a take
+
+
+def test_a_take_waits_no_longer_than_it_may(make):
     Task = make()
     first, second, third = Task.xq.put_many(tasks(3))
-    assert Task.take(timeout=None) == first
-    assert Task.take(timeout=math.inf) == second
-    assert Task.take(timeout=PATIENCE) == third
-
-
-@pytest.mark.parametrize("timeout", [0, 0.0, 0.01, 0.2])
-def test_nothing_is_taken_when_nothing_comes(make, timeout):
-    Task = make()
-    assert Task.take(timeout=timeout) is None
-    assert Task.xq.take_many(5, timeout=timeout) == []
+    assert [Task.take(timeout=timeout) for timeout in (None, math.inf, PATIENCE)] == [first, second, third]
+    for timeout in (0, 0.01):
+        assert Task.take(timeout=timeout) is None
+        assert Task.xq.take_many(5, timeout=timeout) == []
+    assert Task.xq.take_many(0, timeout=None) == []
     assert Task.xq.waiting() == []
 
 
-@pytest.mark.parametrize("timeout", [None, math.inf, PATIENCE])
-def test_a_take_may_wait_for_ever(shared, timeout):
-    waits = waiter(shared, lambda: shared.take(timeout=timeout))
-    put = shared.put(task())
-    assert waits.result() == put
+def calls(Task: Any, timeout: Any) -> list[Any]:
+    """The calls that may wait, each with the name of its method."""
+    return [
+        ("take", partial(Task.take, timeout=timeout)),
+        ("take", partial(Task.xq.take_many, 1, timeout=timeout)),
+        ("put", partial(Task.put, {}, timeout=timeout)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,70 +69,84 @@ def test_a_take_may_wait_for_ever(shared, timeout):
 )
 def test_a_time_that_means_nothing_is_refused(make, timeout, error):
     Task = make({"limit": 5})
-    put = Task.put(task())
-    with pytest.raises(error, match="timeout"):
-        Task.take(timeout=timeout)
-    with pytest.raises(error, match="timeout"):
-        Task.xq.take_many(2, timeout=timeout)
-    with pytest.raises(error, match="timeout"):
-        Task.put(task(), timeout=timeout)
-    assert [found.id for found in Task.xq.by_state("R")] == [put.id]
+    for _, call in calls(Task, timeout):
+        with pytest.raises(error, match="timeout"):
+            call()
+    assert Task.xq.count() == 0
 
 
 def test_nobody_waits_within_a_transaction(make):
     Task = make({"limit": 5})
     with Task._meta.database.atomic():
         Task.put(task())
-        for wait in (1, None, math.inf):
-            with pytest.raises(xq.InTransaction, match="take"):
-                Task.take(timeout=wait)
-            with pytest.raises(xq.InTransaction, match="take"):
-                Task.xq.take_many(1, timeout=wait)
-            with pytest.raises(xq.InTransaction, match="put"):
-                Task.put(task(), timeout=wait)
-        assert Task.xq.count("R") == 1
-        assert Task.take(timeout=0) is not None
-        assert Task.take(timeout=0) is None
+        for timeout in (1, None, math.inf):
+            for name, call in calls(Task, timeout):
+                with pytest.raises(xq.InTransaction, match=name):
+                    call()
+        assert [Task.take(timeout=0) is None for _ in range(2)] == [False, True]
         assert Task.put(task(), timeout=0).status == "R"
 
 
-def test_none_of_many_is_not_waited_for(make):
-    assert make().xq.take_many(0, timeout=None) == []
+def test_a_put_waits_for_room_only_where_there_is_a_limit_and_not_for_the_end_as_well(make):
+    Task = make()
+    with pytest.raises((xq.FeatureOff, xq.BadType), match="timeout"):
+        Task.put(task(), timeout=1)
+    Limited = make({"limit": 1}, model=make.model(table_name="limited"))
+    with pytest.raises(xq.BadValue, match="not for both"):
+        Limited.put(task(), timeout=1, wait=1)
+    Limited.put(task(), timeout=0)
+    for timeout in (0, 0.1):
+        with pytest.raises(xq.Full) as full:
+            Limited.put(task(), timeout=timeout)
+        assert full.value.limit == 1
+    assert (Task.xq.count(), Limited.xq.count()) == (0, 1)
 
 
-# who wakes a take
-
-
-def by_plain_sql(Task: Any) -> None:
+def by_plain_sql(Task: Any, _: Any) -> None:
     row = "INSERT INTO task (size, status, priority, attempts) VALUES (1, 'R', 0, 0)"
     another_program(Task._meta.database, row)
 
 
-def by_a_transaction(Task: Any) -> None:
+def by_a_transaction(Task: Any, _: Any) -> None:
     with Task._meta.database.atomic():
         Task.put(task())
         Task.put(task())
 
 
-WAKERS = {
-    "a put": lambda Task: Task.put(task()),
-    "many puts": lambda Task: Task.xq.put_many(tasks(300)),
-    "a row that the application creates": lambda Task: Task.create(),
-    "a row of another program": by_plain_sql,
-    "a transaction that commits": by_a_transaction,
-    "a delay that passes": lambda Task: Task.put(task(), delay=SOON),
-    "a delay that has passed when it is heard of": lambda Task: Task.create(status="W", runat=time.time() - 1),
+# whether a task is held before -> what wakes who waits
+WAKERS: dict[str, tuple[bool, Any]] = {
+    "a put": (False, lambda Task, _: Task.put(task())),
+    "many puts": (False, lambda Task, _: Task.xq.put_many(tasks(300))),
+    "a row that the application creates": (False, lambda Task, _: Task.create()),
+    "a row of another program": (False, by_plain_sql),
+    "a transaction that commits": (False, by_a_transaction),
+    "a delay that passes": (False, lambda Task, _: Task.put(task(), delay=SOON)),
+    "a delay that has passed when it is heard of": (
+        False,
+        lambda Task, _: Task.create(status="W", runat=time.time() - 1),
+    ),
+    "a release": (True, lambda Task, held: Task.release(held)),
+    "a release with a delay": (True, lambda Task, held: Task.release(held, delay=SOON)),
+    "a ttr that passes": (True, lambda Task, held: Task.update(runat=time.time() + SOON).execute()),
+    "a dig": (True, lambda Task, held: Task.dig(Task.bury(held).id)),
+    "a snatch": (True, lambda Task, held: Task.xq.snatch(held.id)),
+    "a plain update": (True, lambda Task, held: Task.update(status="R").execute()),
+    "the end of a session": (True, lambda Task, held: None),
 }
 
 
 @pytest.mark.parametrize("wake", WAKERS)
 def test_a_take_wakes_by(shared, wake):
-    waits = waiter(shared, take(shared))
-    WAKERS[wake](shared)
-    assert waits.result().status == "T"
+    is_held, wakes = WAKERS[wake]
+    with shared.xq.session():
+        held = bring(shared, "T") if is_held else None
+        waits = waiter(shared, take(shared))
+        wakes(shared, held)
+    found = waits.result()
+    assert (found.status, held is None or found.id == held.id) == ("T", True)
 
 
-@pytest.mark.parametrize("wake", WAKERS)
+@pytest.mark.parametrize("wake", ["a row that the application creates", "a row of another program"])
 def test_a_take_of_another_process_wakes_by(shared, wake):
     def waits():
         yield "begun"
@@ -140,34 +155,8 @@ def test_a_take_of_another_process_wakes_by(shared, wake):
     with another_process(shared._meta.database, waits) as other:
         assert next(other) == "begun"
         other.post(None)
-        WAKERS[wake](shared)
+        WAKERS[wake][1](shared, None)
         assert other.hear() == "T"
-
-
-BROUGHT_BACK = {
-    "a release": lambda Task, held: Task.release(held),
-    "a release with a delay": lambda Task, held: Task.release(held, delay=SOON),
-    "a dig": lambda Task, held: Task.dig(Task.bury(held).id),
-    "a snatch": lambda Task, held: Task.xq.snatch(held.id),
-    "a plain update": lambda Task, held: Task.update(status="R").execute(),
-    "the end of a session": lambda Task, held: None,
-}
-
-
-@pytest.mark.parametrize("wake", BROUGHT_BACK)
-def test_a_take_wakes_when_a_task_comes_back_by(shared, wake):
-    with shared.xq.session():
-        held = bring(shared, "T")
-        waits = waiter(shared, take(shared))
-        BROUGHT_BACK[wake](shared, held)
-    assert waits.result().id == held.id
-
-
-def test_a_take_wakes_when_a_ttr_passes(shared):
-    with shared.xq.session():
-        shared.put(task())
-        held = shared.take(ttr=SOON)
-        assert waiter(shared, take(shared)).result().id == held.id
 
 
 def test_a_take_wakes_when_the_process_that_held_the_task_is_killed(shared):
@@ -211,12 +200,6 @@ def test_what_other_queues_do_wakes_no_take(shared):
     assert waits.result() is not None
 
 
-def test_take_many_returns_as_soon_as_there_is_one(shared):
-    waits = waiter(shared, lambda: shared.xq.take_many(10, timeout=PATIENCE))
-    put = shared.xq.put_many(tasks(3))
-    assert waits.result() == put
-
-
 @pytest.mark.parametrize("n", [2, 7])
 def test_many_puts_wake_as_many_waiters_as_there_are_tasks(shared, n):
     waits = waiters(shared, take(shared), 7)
@@ -226,6 +209,15 @@ def test_many_puts_wake_as_many_waiters_as_there_are_tasks(shared, n):
     assert len(shared.xq.waiting()) == 7 - n
     rest = shared.xq.put_many(tasks(7 - n)) if n < 7 else []
     assert {each.result().id for each in waits} == {found.id for found in [*put, *rest]}
+
+
+def test_waiters_for_tubes_and_for_any_get_each_its_own(shared):
+    first, second = (waiter(shared, take(shared, tube=tube)) for tube in "ab")
+    put = shared.put(task())
+    assert waiter(shared, take(shared)).result() == put
+    assert first.goes_on
+    shared.xq.put_many([task(tube=tube) for tube in "aaab"])
+    assert (first.result().tube, second.result().tube) == ("a", "b")
 
 
 def test_a_waiter_for_a_tube_is_not_kept_from_its_task_by_others(shared):
@@ -239,23 +231,6 @@ def test_a_waiter_for_a_tube_is_not_kept_from_its_task_by_others(shared):
     assert all(each.goes_on for each in others)
     shared.xq.put_many(tasks(3, tube="b"))
     assert [each.result().tube for each in others] == ["b"] * 3
-
-
-def test_tasks_of_one_tube_leave_calls_for_the_others(shared):
-    first = waiter(shared, take(shared, tube="a"))
-    second = waiter(shared, take(shared, tube="b"))
-    shared.xq.put_many([task(tube=tube) for tube in "aaab"])
-    assert (first.result().tube, second.result().tube) == ("a", "b")
-
-
-def test_a_task_of_no_tube_is_left_to_those_who_want_any(shared):
-    mine = waiter(shared, take(shared, tube="a"))
-    anything = waiter(shared, take(shared))
-    put = shared.put(task())
-    assert anything.result() == put
-    assert mine.goes_on
-    shared.put(task(tube="a"))
-    assert mine.result().tube == "a"
 
 
 def test_every_task_goes_to_one_waiter_and_no_waiter_sleeps_on(shared):
@@ -332,7 +307,7 @@ def test_a_waiting_take_finds_what_a_tick_of_the_clock_made_due(shared_db):
     assert waits.result().id == put.id
 
 
-def test_a_put_of_another_process_finds_room(full):
+def test_another_process_finds_room(full):
     def putter():
         yield "begun"
         yield full.put(task(name="late"), timeout=None).id
@@ -344,23 +319,26 @@ def test_a_put_of_another_process_finds_room(full):
         assert row(full, other.hear()).name == "late"
 
 
-@pytest.mark.parametrize("timeout", [0, 0.1])
-def test_a_put_gives_up_when_no_room_comes(make, timeout):
-    Task = make({"limit": 1})
-    Task.put(task(), timeout=timeout)
-    with pytest.raises(xq.Full) as full:
-        Task.put(task(), timeout=timeout)
-    assert full.value.limit == 1
-    assert Task.xq.count() == 1
+@pytest.mark.parametrize("by", ["a thread", "a process"])
+def test_a_take_that_waits_in_a_session_raises_when_it_is_closed_by(shared, by):
+    session = shared.xq.session()
 
+    def close() -> Any:
+        yield "begun"
+        with shared.xq.session(session.uuid) as joined:
+            joined.close()
+        yield "closed"
 
-def test_a_put_waits_for_room_only_where_there_is_a_limit(make):
-    Task = make()
-    with pytest.raises((xq.FeatureOff, xq.BadType), match="timeout"):
-        Task.put(task(), timeout=1)
-    assert Task.xq.count() == 0
+    def waits() -> None:
+        with session:
+            shared.take(timeout=PATIENCE)
 
-
-def test_a_put_waits_for_room_or_for_the_end(make):
-    with pytest.raises(xq.BadValue, match="not for both"):
-        make({"limit": 1}).put(task(), timeout=1, wait=1)
+    with another_process(shared._meta.database, close) if by == "a process" else nullcontext(close()) as other:
+        assert next(other) == "begun"
+        waiting = waiter(shared, waits)
+        if by == "a process":
+            assert next(other) == "closed"
+        else:
+            session.close()
+    with pytest.raises(xq.UnknownSession):
+        waiting.result()

@@ -1,4 +1,4 @@
-"""Workers of each kind, what their handlers may decide, what runs around them, and how they take and ack together."""
+"""Workers of each kind, what runs around their handlers, how they take and ack together, and how programs end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ import xq
 from tests.conftest import DATABASES, Maker, live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, eventually, is_exact, state, transitions
-from xq.testing import Clock
 
 ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
 RETRIES = {"delayed": True, "buried": True}
+OVERDUE = "TimeoutError: the function runs for longer than 0.2 s"
 
 
 class Failed(Exception):
@@ -44,23 +44,106 @@ def note(path: Path, text: object) -> None:
         file.write(f"{text}\n")
 
 
-def snatch(Task: Any, key: Any) -> None:
-    """Snatch a task in a thread that closes its connection."""
-    with Task.xq.adapter.store.briefly_connected():
-        Task.xq.snatch(key)
+def noted(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
-# a worker
+# of each kind
 
 
-def test_a_worker_is_called_as_its_function_was(make):
-    @make().xq.worker
-    def double(number: int) -> int:
-        """Double a number."""
-        return 2 * number
+def of_kind(kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function as a worker of this kind calls it; a coroutine leaves what takes time to a thread."""
+    if kind != "asyncio":
+        return function
 
-    assert isinstance(double, xq.Worker)
-    assert (double(4), double.__name__, double.__doc__) == (8, "double", "Double a number.")
+    async def coroutine(found: Any) -> None:
+        await asyncio.to_thread(function, found)
+
+    return coroutine
+
+
+KINDS = pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+
+
+@KINDS
+def test_workers_of_each_kind_do_each_task_once_and_many_at_a_time(make_live, tmp_path, kind):
+    Task, done = make_live({"keep": True}), tmp_path / "done"
+
+    def work(found: Any) -> None:
+        note(done, found.id)
+        if found.id <= 3:
+            eventually(lambda: {"1", "2", "3"} <= set(noted(done)))
+
+    Task.xq.worker(of_kind(kind, work), workers=3, kind=kind)
+    Task.xq.put_many(tasks(20))
+    Task.xq.run(max_tasks=7)
+    assert transitions(Task) == {"X-R": 20, "R-T": 7, "T-D": 7}
+    Task.xq.run(until_empty=True)
+    assert sorted(map(int, noted(done))) == list(range(1, 21))
+    assert transitions(Task) == {"X-R": 20, "R-T": 20, "T-D": 20}
+    assert is_exact(Task)
+
+
+@KINDS
+@pytest.mark.parametrize("ttr", [None, 3600], ids=["no ttr", "ttr"])
+def test_a_function_of_each_kind_that_fails_or_runs_past_its_timeout_has_failed(make_live, tmp_path, kind, ttr):
+    Task = with_errors(make_live, {"buried": True, "keep": True} | ({"ttr": ttr} if ttr else {}))
+    over, pids, leases = threading.Event(), tmp_path / "pids", list[bool]()
+
+    def work(found: Any) -> None:
+        note(pids, os.getpid())
+        leases.append(xq.current().task.id == found.id)
+        if found.id == 1:
+            raise Failed("no price")
+        if found.id == 2:
+            over.wait(PATIENCE)
+
+    async def awork(found: Any) -> None:
+        if found.id == 2:
+            await asyncio.Event().wait()
+        work(found)
+
+    Task.xq.worker(awork if kind == "asyncio" else work, kind=kind, timeout=0.2, max_attempts=1)
+    Task.xq.put_many(tasks(3))
+    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("R") + Task.xq.count("T") == 0)
+    over.set()
+    failed, late = [Task.xq.peek(key).error.splitlines() for key in (1, 2)]
+    assert failed[0] == "Failed: no price"
+    assert OVERDUE in late
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-B": 2, "T-D": 1}
+    assert all(leases)
+    if kind == "asyncio":
+        assert any("await asyncio.Event().wait()" in line for line in late)  # where the function stood
+    assert len(set(noted(pids))) == (2 if kind == "process" else 1), "a process whose function is overdue is replaced"
+
+
+@KINDS
+def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live, tmp_path, kind):
+    Task, begun = make_live({"keep": True}), tmp_path / "begun"
+
+    async def awork(found: Any) -> None:
+        begun.touch()
+        await asyncio.sleep(PATIENCE)
+
+    def run() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+        Task.xq.run()
+
+    Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
+    put = Task.put(task())
+    make_live.db.close()
+    program = multiprocessing.get_context("fork").Process(target=run)
+    program.start()
+    eventually(begun.exists)
+
+    def has_ended() -> bool:  # a signal that arrives while another is handled cannot be distinguished from it
+        os.kill(program.pid or 0, signal.SIGTERM)
+        program.join(0.1)
+        return program.exitcode is not None
+
+    eventually(has_ended)
+    assert program.exitcode == 128 + signal.SIGTERM
+    assert state(Task, put) == "R"
 
 
 def test_one_program_runs_the_workers_of_several_queues(make_shared):
@@ -76,43 +159,6 @@ def test_one_program_runs_the_workers_of_several_queues(make_shared):
     Other.xq.put_many(tasks(4))
     xq.run(first, second, until_empty=True)
     assert sorted(done) == ["first"] * 3 + ["second"] * 4
-    for wrong in ((), (print,)):
-        with pytest.raises(xq.Error, match="worker"):
-            xq.run(*wrong)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kind": "fiber"},
-        {"kind": "asyncio"},
-        {"prefetch": 0},
-        {"batch": 0},
-        {"batch": 5, "prefetch": 2},
-        {"batch": 5, "finishes": True},
-        {"backoff": []},
-        {"backoff": "soon"},
-        {"backoff": [1, -1]},
-        {"backoff": 5},
-    ],
-)
-def test_options_that_do_not_fit_are_refused(make, options):
-    with pytest.raises(xq.ConfigurationError):
-        make().xq.worker(print, **options)
-
-
-@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_a_program_ends_after_so_many_tasks(make_live, kind):
-    Task = make_live({"keep": True})
-
-    async def coroutine(found: Any) -> None: ...
-
-    Task.xq.worker(coroutine if kind == "asyncio" else lambda found: None, workers=3, kind=kind)
-    Task.xq.put_many(tasks(10))
-    Task.xq.run(max_tasks=7)
-    assert Task.xq.stats().counts["D"] == 7
-    with pytest.raises(xq.ConfigurationError, match="max_tasks"):
-        Task.xq.run(max_tasks=0)
 
 
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
@@ -123,121 +169,33 @@ def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_live, k
         if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
             eventually(lambda: state(Task, ids[0]) == "D" and Task.xq.waiting())
 
-    async def coroutine(found: Any) -> None:
-        await asyncio.to_thread(work, found)
-
     ids = [each.id for each in Task.xq.put_many([task(tube="a"), task(tube="b", name="0"), task(tube="b", name="1")])]
-    Task.xq.worker(coroutine if kind == "asyncio" else work, kind=kind)
+    Task.xq.worker(of_kind(kind, work), kind=kind)
     Task.xq.run(max_tasks=3, tubes=["a", "b"])
     assert Task.xq.stats().counts["D"] == 3
 
 
-# what becomes of a task that failed
+# threads
 
 
-@pytest.mark.parametrize(
-    ("backoff", "delays"),
-    [([5, 60], [5, 60, 60]), (lambda found, error: 7 if isinstance(error, Failed) else 1, [7, 7, 7])],
-    ids=["a list", "a function"],
-)
-def test_a_failed_task_is_delayed_as_its_backoff_says(shared_db, backoff, delays):
-    Task = with_errors(Maker(shared_db, Clock()))
-    put = Task.put(task())
+def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goes_on(make_live):
+    Task = make_live({"keep": True, "buried": True}, roles=ROLES, attributes=ERROR)
+    returned, lost = threading.Event(), threading.Event()
 
-    @Task.xq.worker(backoff=backoff)
+    @Task.xq.worker(timeout=0.2, max_attempts=3)
     def work(found: Any) -> None:
-        raise Failed
+        if found.attempts > 1:
+            return
+        assert xq.current().lost.wait(PATIENCE)
+        lost.set()
+        eventually(lambda: state(Task, found) == "D")
+        returned.set()  # its ack, which comes late, does nothing
 
-    for delay in delays:
-        Task.xq.run(until_empty=True)
-        assert Task.xq.peek(put).runat - Task.xq.clock.now == delay
-        Task.xq.restart(put)
-
-
-def test_a_backoff_function_that_fails_gives_the_usual_pause(shared_db, caplog):
-    Task = with_errors(Maker(shared_db, Clock()))
-    put = Task.put(task())
-
-    @Task.xq.worker(backoff=lambda found, error: "soon")
-    def work(found: Any) -> None:
-        raise Failed
-
+    Task.put(task())
     Task.xq.run(until_empty=True)
-    assert 0.9 <= Task.xq.peek(put).runat - Task.xq.clock.now <= 1.1
-    assert "backoff" in caplog.text
-
-
-def test_a_handler_may_ask_for_another_attempt_bury_or_discard_its_task(shared_db, caplog):
-    Task = with_errors(Maker(shared_db, Clock()))
-    failures: list[Any] = []
-    caplog.set_level("INFO", "xq")
-
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        raise {1: xq.Retry(delay=30), 2: xq.Bury("no such page"), 3: xq.Discard()}[found.id]
-
-    work.on_failure(lambda found, error: failures.append(error))
-    Task.xq.put_many(tasks(3))
-    Task.xq.run(until_empty=True)
-    assert Task.xq.peek(1).runat - Task.xq.clock.now == 30
-    assert (state(Task, 2), Task.xq.peek(2).error) == ("B", "no such page")
-    with pytest.raises(xq.NotFound):
-        Task.xq.peek(3)
-    assert transitions(Task)["T-X"] == 1
-    assert failures == []
-    assert "task 1 is retried (attempt 1; next in 30 s)" in caplog.text
-
-
-def test_another_attempt_that_is_asked_for_counts_towards_the_most(make_shared):
-    Task = with_errors(make_shared)
-    put = Task.put(task())
-
-    @Task.xq.worker(max_attempts=1)
-    def work(found: Any) -> None:
-        raise xq.Retry(delay=1)
-
-    Task.xq.run(until_empty=True)
-    assert state(Task, put) == "B"
-
-
-def test_a_task_that_others_own_by_now_is_not_discarded(make_shared):
-    Task, seen = make_shared(), list[str]()
-    put = Task.put(task())
-
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        if not seen:
-            Task.xq.snatch(put)
-        seen.append(state(Task, put))
-        raise xq.Discard
-
-    Task.xq.run(until_empty=True)
-    assert seen == ["R", "T"], "the first Discard left the task to its next owner"
-
-
-def test_a_queue_that_cannot_bury_tries_the_task_again(shared_db):
-    Task = Maker(shared_db, Clock())({"delayed": True}, roles=("runat",))
-    put = Task.put(task())
-
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        raise xq.Bury("no such page")
-
-    Task.xq.run(until_empty=True)
-    assert state(Task, put) == "W"
-
-
-def test_the_log_names_the_queue_the_task_and_its_attempt(make_shared, caplog):
-    Task = with_errors(make_shared)
-    put = Task.put(task())
-
-    @Task.xq.worker(max_attempts=1)
-    def work(found: Any) -> None:
-        raise Failed
-
-    Task.xq.run(until_empty=True)
-    (record,) = (each for each in caplog.records if getattr(each, "event", "") == "bury")
-    assert (record.queue, record.key, record.attempt, record.levelname) == ("Task", put.id, 1, "ERROR")
+    assert lost.is_set()
+    assert returned.wait(PATIENCE)
+    assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
 
 
 # what runs around a handler
@@ -274,12 +232,31 @@ def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(
     assert state(Task, put) == "W"
 
 
+def test_an_asynchronous_manager_is_around_a_coroutine(make_shared):
+    Task, seen = with_errors(make_shared), list[int]()
+
+    @Task.xq.worker(workers=3, max_attempts=1)
+    async def work(found: Any) -> None:
+        if found.id == 1:
+            raise Failed
+
+    @work.around
+    @asynccontextmanager
+    async def around(found: Any) -> Any:
+        yield
+        seen.append(found.id)
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert sorted(seen) == [2, 3]
+
+
 def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothing(make_shared, caplog):
     Task, seen = with_errors(make_shared), list[tuple[str, int, str]]()
 
     @Task.xq.worker(max_attempts=1)
     def work(found: Any) -> None:
-        raise Failed("no price")
+        raise Failed("no price") if found.id == 1 else xq.Discard()
 
     @work.on_failure
     def failed(found: Any, error: BaseException) -> None:
@@ -287,10 +264,10 @@ def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothi
         raise ValueError("the report fails")
 
     work.on_buried(lambda found, error: seen.append(("buried", found.id, str(error))))
-    put = Task.put(task())
+    Task.xq.put_many(tasks(2))
     Task.xq.run(until_empty=True)
-    assert seen == [("failed", put.id, "no price"), ("buried", put.id, "no price")]
-    assert state(Task, put) == "B"
+    assert seen == [("failed", 1, "no price"), ("buried", 1, "no price")]
+    assert state(Task, 1) == "B"
     assert "the report fails" in caplog.text
 
 
@@ -307,26 +284,6 @@ def test_processes_that_crash_again_and_again_end_the_program(make_live):
     Task.xq.put_many(tasks(50))
     with pytest.raises(xq.Error, match="crashed"):
         Task.xq.run()
-
-
-def test_a_process_whose_function_runs_past_its_timeout_is_replaced(make_live, tmp_path):
-    Task, done = with_errors(make_live), tmp_path / "done"
-
-    @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
-    def work(found: Any) -> None:
-        note(done, os.getpid())
-        if found.id == 1:
-            threading.Event().wait()
-
-    Task.xq.put_many(tasks(2))
-    Task.xq.run(until_empty=True)
-    Task.xq.run(until_empty=True)
-    assert (state(Task, 1), Task.xq.peek(1).error.splitlines()[0]) == (
-        "B",
-        "TimeoutError: the function runs for longer than 0.2 s",
-    )
-    assert len(set(done.read_text().splitlines())) == 2
-    assert transitions(Task)["T-X"] == 1
 
 
 def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_live, caplog):
@@ -346,7 +303,7 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
     Task, pids = make_live(), tmp_path / "pids"
 
     def workers() -> set[str]:
-        return set(pids.read_text().split()) if pids.exists() else set()
+        return set(noted(pids))
 
     @Task.xq.worker(kind="process", workers=2)
     def work(found: Any) -> None:
@@ -371,25 +328,6 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transaction(tmp_path):
-    with DATABASES["sqlite"](tmp_path) as db:  # of the drivers, only sqlite3 lists its statements
-        Task, seen = live(db)(), list[str]()
-
-        @Task.xq.worker
-        def work(found: Any) -> None:
-            db.connection().set_trace_callback(seen.append)
-
-        Task.xq.put_many(tasks(4))
-        Task.xq.run(until_empty=True)
-        course = [
-            sql.split()[0] for sql in seen if sql.startswith(("BEGIN", "COMMIT", 'DELETE FROM "task" ', "UPDATE"))
-        ]
-        acks = [at for at, word in enumerate(course) if word == "DELETE"]
-        # sqlite3 lists a statement again for each of its triggers. An ack alone has no BEGIN.
-        assert acks
-        assert all(course[at - 1] in ("BEGIN", "DELETE") for at in acks)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_live, tmp_path, number):
     Task, begun, go_on = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on"
@@ -410,7 +348,7 @@ def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_li
     program = multiprocessing.get_context("fork").Process(target=run)
     program.start()
     assert program.pid is not None
-    eventually(lambda: begun.exists() and len(begun.read_text().splitlines()) == 2)
+    eventually(lambda: len(noted(begun)) == 2)
     os.killpg(program.pid, number)
     eventually(lambda: (tmp_path / "log").read_text().count("finish their tasks") == 2)
     go_on.touch()
@@ -420,54 +358,26 @@ def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_li
     assert Task.xq.stats().counts["D"] == 2
 
 
+@pytest.mark.parametrize("after", [0.0, 0.03])
+def test_a_signal_while_the_processes_start_ends_the_program(make_live, after):
+    Task = make_live()
+    Task.xq.worker(lambda found: None, workers=8, kind="process")
+
+    def child() -> None:
+        pid = os.getpid()
+        if os.fork() == 0:
+            time.sleep(after)  # no wait for something: a signal at any moment of the start
+            os.kill(pid, signal.SIGTERM)
+            os._exit(0)
+        Task.xq.run()
+
+    signal_first = multiprocessing.get_context("fork").Process(target=child)
+    signal_first.start()
+    signal_first.join(PATIENCE)
+    assert signal_first.exitcode in (0, -signal.SIGTERM)  # the latter before xq has taken the signals over
+
+
 # asyncio
-
-
-def test_an_async_def_is_awaited_with_many_tasks_at_a_time(make_live):
-    Task, most, running = make_live(), 0, 0
-
-    @Task.xq.worker(workers=10)
-    async def work(found: Any) -> None:
-        nonlocal most, running
-        running += 1
-        most = max(most, running)
-        deadline = time.monotonic() + PATIENCE
-        while most < 10 and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        running -= 1
-
-    Task.xq.put_many(tasks(20))
-    Task.xq.run(until_empty=True)
-    assert most == 10
-    assert transitions(Task) == {"X-R": 20, "R-T": 20, "T-X": 20}
-
-
-def test_a_coroutine_that_raises_or_runs_past_its_timeout_has_failed(make_live):
-    Task, seen = with_errors(make_live), list[int]()
-
-    @Task.xq.worker(workers=3, timeout=0.2, max_attempts=1)
-    async def work(found: Any) -> None:
-        assert xq.current().task.id == found.id
-        if found.id == 1:
-            raise Failed("no price")
-        if found.id == 2:
-            await asyncio.Event().wait()
-
-    @work.around
-    @asynccontextmanager
-    async def around(found: Any) -> Any:
-        yield
-        seen.append(found.id)
-
-    Task.xq.put_many(tasks(3))
-    Task.xq.run(until_empty=True)
-    failed, late = [Task.xq.peek(key).error.splitlines() for key in (1, 2)]
-    assert failed[0] == "Failed: no price"
-    whats = [line for line in late if "TimeoutError" in line]
-    assert whats == ["TimeoutError: the function runs for longer than 0.2 s"]
-    assert any("await asyncio.Event().wait()" in line for line in late)  # where the function stood
-    assert transitions(Task)["T-X"] == 1
-    assert seen == [3]
 
 
 def test_coroutines_whose_tasks_wait_without_delays_keep_no_other_from_its_ack(make_shared):
@@ -487,10 +397,11 @@ def test_coroutines_whose_tasks_wait_without_delays_keep_no_other_from_its_ack(m
 def test_a_heartbeat_may_find_a_task_lost_after_the_end_of_its_event_loop(make_shared):
     Task, leases = make_shared(), []
 
-    @Task.xq.worker
-    async def work(found: Any) -> None:
-        leases.append(xq.current())
+    class Work:  # an object with such a call is a coroutine as well
+        async def __call__(self, found: Any) -> None:
+            leases.append(xq.current())
 
+    assert Task.xq.worker(Work()).options.kind == "asyncio"
     Task.put(task())
     Task.xq.run(until_empty=True)
     leases[0].lose()  # as a heartbeat that was under way at the ack
@@ -501,13 +412,17 @@ def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
     Task, cancelled = make_live({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
     attempts = 0
 
+    def snatch(key: Any) -> None:
+        with Task.xq.adapter.store.briefly_connected():
+            Task.xq.snatch(key)
+
     @Task.xq.worker
     async def work(found: Any) -> None:
         nonlocal attempts
         attempts += 1
         if attempts > 1:
             return
-        await asyncio.to_thread(snatch, Task, found.id)
+        await asyncio.to_thread(snatch, found.id)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -521,38 +436,118 @@ def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
     assert (state(Task, put), attempts) == ("D", 2)
 
 
+def test_a_timeout_within_a_coroutine_is_its_own(make_live):
+    Task = with_errors(make_live)
+
+    @Task.xq.worker(max_attempts=1)
+    async def work(found: Any) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(PATIENCE)
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    error = Task.xq.peek(1).error
+    assert error.startswith("TimeoutError")
+    assert "runs for longer" not in error
+    assert "asyncio.timeout(0.01)" in error
+
+
 # together
 
 
-def test_a_handler_that_raises_loses_no_ack_of_a_task_taken_with_it(make_shared):
-    Task, seen = with_errors(make_shared), list[int]()
+def fail_each_fourth(Task: Any, found: Any) -> None:
+    if found.id % 4 == 0:
+        raise Failed
 
-    @Task.xq.worker(prefetch=5, max_attempts=1)
-    def work(found: Any) -> None:
-        seen.append(found.id)
-        if found.id % 4 == 0:
-            raise Failed
 
-    Task.xq.put_many(tasks(12))
+def kill_the_third(Task: Any, found: Any) -> None:
+    if found.id == 3:
+        Task.xq.kill(3)
+
+
+def fail_some(Task: Any, batch: Any) -> None:
+    assert xq.current().task is batch
+    for found in batch:
+        if found.id in (2, 9):
+            batch.fail(found, Failed(f"no {found.id}"))
+
+
+def sort_and_fail_the_first(Task: Any, batch: Any) -> None:
+    first = batch[0]
+    batch.reverse()
+    batch.pop()
+    batch.fail(first, Failed("the first"))
+
+
+async def fail_all(Task: Any, batch: Any) -> None:
+    raise Failed
+
+
+def lose_the_second(Task: Any, batch: Any) -> None:
+    if len(batch) > 1:
+        Task.xq.snatch(2)
+
+
+# What is given to a worker, how many tasks there are, what it does -> in what parts it is called, and all that moves.
+TOGETHER: dict[str, tuple[dict[str, int], int, Callable[..., Any], list[int], dict[str, int]]] = {
+    "a handler that raises loses no ack of a task taken with it": (
+        {"prefetch": 5}, 12, fail_each_fourth, [1] * 12, {"R-T": 12, "T-D": 9, "T-B": 3},
+    ),
+    "a task that is lost before its ack takes no other with it": (
+        {"prefetch": 3}, 7, kill_the_third, [1] * 7, {"R-T": 7, "T-D": 6, "T-X": 1},
+    ),
+    "a handler of batches names the tasks that failed": (
+        {"batch": 4}, 10, fail_some, [4, 4, 2], {"R-T": 10, "T-D": 8, "T-B": 2},
+    ),
+    "a batch may be sorted before a task of it fails": (
+        {"batch": 4}, 4, sort_and_fail_the_first, [4], {"R-T": 4, "T-D": 3, "T-B": 1},
+    ),
+    "a handler of batches that raises has failed for all": ({"batch": 3}, 5, fail_all, [3, 2], {"R-T": 5, "T-B": 5}),
+    "a task of a batch that others own by now keeps no other from its ack": (
+        {"batch": 3, "max_attempts": 2}, 3, lose_the_second, [3, 1], {"R-T": 4, "T-R": 1, "T-D": 3},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "n", "does", "parts", "moves"), TOGETHER.values(), ids=TOGETHER)
+def test_what_is_taken_together_ends_each_for_itself(make_shared, options, n, does, parts, moves):
+    Task, called = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR), list[int]()
+
+    def work(given: Any) -> Any:
+        called.append(len(given) if "batch" in options else 1)
+        return does(Task, given)
+
+    async def coroutine(given: Any) -> None:
+        await work(given)
+
+    Task.xq.worker(coroutine if does is fail_all else work, **{"max_attempts": 1, **options})
+    Task.xq.put_many(tasks(n))
     Task.xq.run(until_empty=True)
-    assert seen == list(range(1, 13))
-    assert transitions(Task) == {"X-R": 12, "R-T": 12, "T-X": 9, "T-B": 3}
+    assert called == parts
+    assert transitions(Task) == {"X-R": n, **moves}
+    failed = {found.id: found.error.splitlines()[0] for found in Task.xq.by_state("B")}
+    assert does is not fail_some or failed == {2: "Failed: no 2", 9: "Failed: no 9"}
+    assert does is not sort_and_fail_the_first or failed == {1: "Failed: the first"}
     assert is_exact(Task)
 
 
-def test_a_task_that_is_lost_before_its_ack_takes_no_other_ack_with_it(make_shared):
-    Task, seen = make_shared({"keep": True}), list[int]()
+def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transaction(tmp_path):
+    with DATABASES["sqlite"](tmp_path) as db:  # of the drivers, only sqlite3 lists its statements
+        Task, seen = live(db)(), list[str]()
 
-    @Task.xq.worker(prefetch=3)
-    def work(found: Any) -> None:
-        seen.append(found.id)
-        if found.id == 3:
-            Task.xq.kill(3)
+        @Task.xq.worker
+        def work(found: Any) -> None:
+            db.connection().set_trace_callback(seen.append)
 
-    Task.xq.put_many(tasks(7))
-    Task.xq.run(until_empty=True)
-    assert seen == list(range(1, 8))
-    assert transitions(Task) == {"X-R": 7, "R-T": 7, "T-D": 6, "T-X": 1}
+        Task.xq.put_many(tasks(4))
+        Task.xq.run(until_empty=True)
+        course = [
+            sql.split()[0] for sql in seen if sql.startswith(("BEGIN", "COMMIT", 'DELETE FROM "task" ', "UPDATE"))
+        ]
+        acks = [at for at, word in enumerate(course) if word == "DELETE"]
+        # sqlite3 lists a statement again for each of its triggers. An ack alone has no BEGIN.
+        assert acks
+        assert all(course[at - 1] in ("BEGIN", "DELETE") for at in acks)
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
@@ -596,24 +591,27 @@ def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
 
 
-def test_what_is_prefetched_comes_back_from_a_killed_worker(make_live, tmp_path):
-    Task, begun = make_live({"keep": True}), tmp_path / "begun"
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_with_it(make_live, tmp_path, kind):
+    Task, called = with_errors(make_live), tmp_path / "called"
+    Task.xq.put_many(tasks(5))
 
-    @Task.xq.worker(prefetch=10)
+    @Task.xq.worker(kind=kind, prefetch=5, max_attempts=2)
     def work(found: Any) -> None:
-        begun.touch()
-        if dies:
+        note(called, found.id)
+        if found.id == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    dies = True
-    Task.xq.put_many(tasks(10))
-    child = multiprocessing.get_context("fork").Process(target=lambda: Task.xq.run(until_empty=True))
-    child.start()
-    child.join(PATIENCE)
-    assert child.exitcode == -signal.SIGKILL
-    dies = False
-    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.stats().counts["D"] == 10)
-    assert begun.exists()
+    def all_ended() -> bool:
+        make_live.db.close()
+        program = multiprocessing.get_context("fork").Process(target=lambda: Task.xq.run(until_empty=True))
+        program.start()
+        program.join(PATIENCE)
+        return not Task.xq.count("R") + Task.xq.count("T")
+
+    eventually(all_ended)
+    assert sorted(noted(called)) == ["1", "1", "2", "3", "4", "5"]
+    assert (Task.xq.count("B"), state(Task, 1)) == (1, "B")
 
 
 def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_live):
@@ -630,21 +628,6 @@ def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the
     go_on.set()
     assert sorted(seen) == [1, 2, 3]
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-W": 1}
-
-
-def test_a_task_that_kills_its_process_takes_no_attempt_from_the_last_of_those_prefetched_with_it(make_live, tmp_path):
-    Task, called = with_errors(make_live), tmp_path / "called"
-    Task.xq.put_many(tasks(5))
-
-    @Task.xq.worker(kind="process", prefetch=5, max_attempts=2)
-    def work(found: Any) -> None:
-        note(called, found.id)
-        if found.id == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    eventually(lambda: Task.xq.run(until_empty=True) or not Task.xq.count("R") + Task.xq.count("T"))
-    assert sorted(called.read_text().split()) == ["1", "1", "2", "3", "4", "5"]
-    assert (Task.xq.count("B"), state(Task, 1)) == (1, "B")
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -700,118 +683,6 @@ def test_a_task_dug_after_its_last_attempt_is_called_though_a_worker_gave_it_bac
     assert (sorted(called), Task.xq.count("B"), Task.select().count()) == ([1, 2, 3], 0, 0)
 
 
-def test_a_handler_of_batches_gets_lists_and_names_the_tasks_that_failed(make_shared):
-    Task, sizes = with_errors(make_shared), list[int]()
-
-    @Task.xq.worker(batch=4, max_attempts=1)
-    def work(batch: Any) -> None:
-        sizes.append(len(batch))
-        assert xq.current().task is batch
-        for found in batch:
-            if found.id in (2, 9):
-                batch.fail(found, Failed(f"no {found.id}"))
-
-    Task.xq.put_many(tasks(10))
-    Task.xq.run(until_empty=True)
-    assert sizes == [4, 4, 2]
-    assert transitions(Task) == {"X-R": 10, "R-T": 10, "T-X": 8, "T-B": 2}
-    assert Task.xq.peek(9).error.splitlines()[0] == "Failed: no 9"
-
-
-def test_a_handler_of_batches_that_raises_has_failed_for_all(make_shared):
-    Task = with_errors(make_shared)
-
-    @Task.xq.worker(batch=3, max_attempts=1)
-    async def work(batch: Any) -> None:
-        raise Failed
-
-    Task.xq.put_many(tasks(5))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 5, "R-T": 5, "T-B": 5}
-
-
-def test_a_task_of_a_batch_that_others_own_by_now_keeps_no_other_from_its_ack(make_shared, caplog):
-    Task = make_shared({"keep": True})
-    first = True
-    caplog.set_level(logging.INFO, "xq")
-
-    @Task.xq.worker(batch=3)
-    def work(batch: Any) -> None:
-        nonlocal first
-        if first:
-            first = False
-            Task.xq.snatch(2)
-
-    Task.xq.put_many(tasks(3))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 3, "R-T": 4, "T-R": 1, "T-D": 3}
-
-
-# functions that are not what they look like
-
-
-class Callable:
-    async def __call__(self, found: Any) -> None:
-        done.append(found.id)
-
-
-done: list[int] = []
-
-
-async def hidden(found: Any) -> None:
-    done.append(found.id)
-
-
-def generator(found: Any) -> Iterator[None]:
-    done.append(found.id)
-    yield
-
-
-@pytest.mark.parametrize("function", [lambda found: hidden(found), generator])
-def test_a_function_whose_result_has_not_run_has_failed(make_shared, function):
-    Task = with_errors(make_shared)
-    Task.xq.worker(function, max_attempts=1)
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-B": 1}
-    assert "which has not run: decorate the async def itself" in Task.xq.peek(1).error
-    assert done == []
-
-
-def test_an_object_with_an_async_call_is_a_coroutine(make_shared):
-    Task = make_shared()
-    done.clear()
-    assert Task.xq.worker(Callable()).options.kind == "asyncio"
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    assert done == [1]
-    done.clear()
-
-
-def test_what_stands_around_a_worker_is_a_function_that_can_be_called(make):
-    work = make().xq.worker(print)
-    for register in (work.around, work.on_failure, work.on_buried):
-        for wrong in (5, None, hidden):
-            with pytest.raises(xq.ConfigurationError, match="takes a"):
-                register(wrong)
-
-
-def test_a_timeout_within_a_coroutine_is_its_own(make_live):
-    Task = with_errors(make_live)
-
-    @Task.xq.worker(max_attempts=1)
-    async def work(found: Any) -> None:
-        async with asyncio.timeout(0.01):
-            await asyncio.sleep(PATIENCE)
-
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    error = Task.xq.peek(1).error
-    assert error.startswith("TimeoutError")
-    assert "runs for longer" not in error
-    assert "asyncio.timeout(0.01)" in error
-
-
 # programs that end
 
 
@@ -850,101 +721,3 @@ def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_live):
         Task.xq.run(until_empty=True)
     assert "T-B" not in transitions(Task)
     assert transitions(Task)["T-R"] >= 3  # the end of the session may release the one that raised
-
-
-@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live, tmp_path, kind):
-    Task, begun = make_live({"keep": True}), tmp_path / "begun"
-
-    async def awork(found: Any) -> None:
-        begun.touch()
-        await asyncio.sleep(PATIENCE)
-
-    def run() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
-        Task.xq.run()
-
-    Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
-    put = Task.put(task())
-    make_live.db.close()
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
-    eventually(begun.exists)
-
-    def has_ended() -> bool:  # a signal that arrives while another is handled cannot be distinguished from it
-        os.kill(program.pid or 0, signal.SIGTERM)
-        program.join(0.1)
-        return program.exitcode is not None
-
-    eventually(has_ended)
-    assert program.exitcode == 128 + signal.SIGTERM
-    assert state(Task, put) == "R"
-
-
-@pytest.mark.parametrize("after", [0.0, 0.01, 0.03])
-def test_a_signal_while_the_processes_start_ends_the_program(make_live, after):
-    Task = make_live()
-    Task.xq.worker(lambda found: None, workers=8, kind="process")
-
-    def child() -> None:
-        pid = os.getpid()
-        if os.fork() == 0:
-            time.sleep(after)  # no wait for something: a signal at any moment of the start
-            os.kill(pid, signal.SIGTERM)
-            os._exit(0)
-        Task.xq.run()
-
-    signal_first = multiprocessing.get_context("fork").Process(target=child)
-    signal_first.start()
-    signal_first.join(PATIENCE)
-    assert signal_first.exitcode in (0, -signal.SIGTERM)  # the latter before xq has taken the signals over
-
-
-@pytest.mark.parametrize("tubes", [5, []])
-def test_tubes_to_run_are_a_list_of_names(make, tubes):
-    Task = make(roles=("tube",))
-    Task.xq.worker(print)
-    with pytest.raises(xq.Error, match="tubes is"):
-        Task.xq.run(tubes=tubes, until_empty=True)
-
-
-def test_a_batch_may_be_sorted_before_a_task_of_it_fails(make_shared):
-    Task = with_errors(make_shared)
-
-    @Task.xq.worker(batch=4, max_attempts=1)
-    def work(batch: Any) -> None:
-        first = batch[0]
-        batch.reverse()
-        batch.pop()
-        batch.fail(first, Failed("the first"))
-
-    Task.xq.put_many(tasks(4))
-    Task.xq.run(until_empty=True)
-    assert [each.id for each in Task.xq.by_state("B")] == [1]
-    assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-X": 3, "T-B": 1}
-
-
-def test_what_is_told_of_a_burial_has_happened(make_shared):
-    Task, told = with_errors(make_shared, RETRIES | {"keep": True}), list[int]()
-
-    @Task.xq.worker(max_attempts=1)
-    def work(found: Any) -> None:
-        Task.xq.ack(found)
-        raise Failed("after the ack")
-
-    work.on_buried(lambda found, error: told.append(found.id))
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    assert told == []
-    assert state(Task, 1) == "D"
-
-
-def test_a_timeout_that_is_much_shorter_than_the_ttr_is_kept(make_live):
-    Task = make_live({"buried": True, "ttr": 3600}, roles=("runat", "attempts", "error"), attributes=ERROR)
-    go_on = threading.Event()
-    Task.xq.worker(lambda found: go_on.wait(PATIENCE), timeout=0.2, max_attempts=1)
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    go_on.set()
-    assert "runs for longer than 0.2 s" in Task.xq.peek(1).error
-    assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-B": 1}

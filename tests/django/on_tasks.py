@@ -17,6 +17,7 @@ from django.test import modify_settings, override_settings
 from tests.django.conftest import ROOT, DjangoDatabase
 from tests.django.shop import jobs
 from tests.steps import STUCK
+from tests.timing import in_sequence
 from xq.adapters.django import upgrade
 from xq.adapters.django.tasks.models import QUEUE, Task
 from xq.adapters.django.tasks.worker import perform
@@ -47,6 +48,7 @@ def install(database: DjangoDatabase) -> None:
     Task.xq.install()
 
 
+@in_sequence
 def asynchronously(call: Callable[[], Awaitable[Any]]) -> Any:
     """What it returns in an event loop, whose synchronous parts have a thread of their own, as long as it runs."""
 

@@ -90,36 +90,6 @@ def test_an_operator_sees_the_states_filters_by_them_and_moves_tasks(pages):
 
 
 @on_one_database
-def test_what_cannot_be_undone_is_asked_first(pages, browser):
-    Task, admin = pages()
-    one_of_each(Task)
-    admin.log_in("root")
-    assert admin.act("kill", "a task in T", "a task in W") == ""
-    assert "Kill 2 tasks?" in browser.text()
-    browser.follow(browser.one("a.cancel-link"))
-    assert Task.xq.count() == 5
-
-    browser.open(admin.address)
-    admin.act("kill", "a task in T", "a task in W")
-    browser.follow(browser.one("input[type=submit]"))
-    assert admin.told() == "2 tasks were killed."
-    assert admin.counts() == {"All": 3, "ready": 1, "taken": 0, "waiting": 0, "buried": 1, "done": 1}
-    assert sorted(admin.states()) == ["a task in B", "a task in D", "a task in R"]
-
-
-@on_one_database
-def test_all_that_match_are_moved_not_only_those_of_the_page(pages, browser):
-    Task, admin = pages()
-    Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(25))
-    admin.log_in("root")
-    browser.one("#action-toggle").click()
-    browser.one(".question a").click()
-    admin.choose("dig")
-    assert admin.told() == "25 tasks were dug out."
-    assert admin.counts()["ready"] == 25
-
-
-@on_one_database
 def test_the_words_of_the_states_can_be_read_in_a_light_page_and_a_dark_one(pages, browser):
     Task, admin = pages(may=("view",))
     one_of_each(Task)

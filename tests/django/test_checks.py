@@ -29,13 +29,24 @@ def told(databases=None):
     return {message.id: f"{message.msg} ({message.hint})" for message in found if message.id.startswith("xq.")}
 
 
-def test_a_queue_that_no_migration_installs_is_told_of_with_the_command_to_run(app):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    found = told()
-    assert list(found) == ["xq.E001"]
-    assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.E001"]
-    app.make_queue_migration()
+def test_a_queue_is_told_of_that_its_migrations_install_otherwise_than_its_model_says(app):
+    command = f"manage.py xq_makemigration {app.label}.Order"
+    for text, id, words in (
+        (order(), "xq.E001", ""),
+        (order(SECOND), "xq.E002", "the feature 'keep' is off there and on here"),
+        (order(features=None), "xq.W006", ""),
+    ):
+        app.models(text)
+        app.run("makemigrations", app.label)
+        found = told()
+        assert list(found) == [id]
+        assert command in found[id]
+        assert words in found[id]
+        app.make_queue_migration()
+        assert told() == {}
+    with override_settings(XQ={"WORKERS": "many"}):
+        assert "XQ['WORKERS'] is a number" in told()["xq.E004"]
+    app.models(order(more="class Meta:\n        managed = False"))  # whose table is nobody's to migrate
     assert told() == {}
 
 
@@ -50,29 +61,6 @@ def test_nobody_is_kept_from_making_the_migrations_that_come_first(app):
     assert told() == {}
     app.run("makemigrations", app.label)
     assert list(told()) == ["xq.E002"]
-
-
-def test_another_definition_than_the_one_in_the_migrations_is_told_of_with_what_differs(app):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.models(order(SECOND))
-    found = told()
-    assert list(found) == ["xq.E002"]
-    assert "the feature 'keep' is off there and on here" in found["xq.E002"]
-    assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.E002"]
-
-
-def test_a_queue_that_migrations_install_on_a_model_that_is_none_any_more_is_told_of(app):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.models(order(features=None))
-    found = told()
-    assert list(found) == ["xq.W006"]
-    assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.W006"]
-    app.make_queue_migration()
-    assert told() == {}
 
 
 def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app):
@@ -91,36 +79,6 @@ def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app
     assert not any(message.is_serious(ERROR) for message in found)  # or migrate, which mends it, would not begin
     app.migrate()
     assert told(["default"]) == {}
-
-
-def test_a_model_that_django_does_not_manage_is_nobodys_to_migrate(app):
-    meta = "class Meta:\n        managed = False\n        db_table = 'elsewhere'"
-    app.models(order(more=meta))
-    app.run("makemigrations", app.label)
-    assert told(["default"]) == {}
-    with connection.schema_editor() as editor:
-        editor.create_model(app.Order)
-    assert told(["default"]) == {}
-
-
-class ToOther:
-    """A router of all writes."""
-
-    def db_for_write(self, model, **hints):
-        return "other"
-
-
-def test_a_queue_whose_database_became_one_of_another_vendor_is_told_of(app, django_db, other):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    with override_settings(DATABASE_ROUTERS=[ToOther()]):
-        found = told()
-    if django_db.kind == "sqlite":
-        assert found == {}
-    else:
-        assert list(found) == ["xq.E005"]
-        assert f"Order was upgraded for {django_db.kind}" in found["xq.E005"]
 
 
 @pytest.fixture
@@ -215,8 +173,3 @@ def test_a_queue_that_is_routed_to_a_database_of_another_kind_is_told_of(app, ba
         found = told()
     assert list(found) == ["xq.E005"]
     assert "Order was upgraded for" in found["xq.E005"]
-
-
-def test_what_is_wrong_with_the_setting_is_told():
-    with override_settings(XQ={"WORKERS": "many"}):
-        assert "XQ['WORKERS'] is a number" in told()["xq.E004"]

@@ -30,7 +30,6 @@ from tests.django.conftest import one_more
 from tests.steps import STUCK, eventually
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
-from xq.adapters.django.management.commands import xq_worker
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq, setting
 from xq.core.errors import ConfigurationError
@@ -73,20 +72,10 @@ def test_the_numbers_of_all_queues_are_a_table(office):
     """)
 
 
-def test_the_numbers_of_some_queues_are_told_alone_whatever_the_letters_of_their_names(office):
-    told = manage("xq_stats", "office.parcel", "office.Page")
-    assert "office.Parcel" in told
-    assert "office.Page" in told
-    assert "office.Order" not in told
-
-
-def test_a_proxy_is_a_name_for_the_queue_that_it_shares(office):
-    assert manage("xq_sweep", "office.Bill") == "office.Order: 0 moved\n"
-    assert QueueAdmin(office.Bill, AdminSite()).queue is office.Order.xq
-
-
 def test_neither_a_proxy_nor_a_model_with_a_field_of_the_name_xq_is_among_the_queues(office):
     assert [queue.model for queue in queues()] == [office.Order, office.Parcel, office.Page]
+    assert manage("xq_sweep", "office.Bill") == "office.Order: 0 moved\n"  # a name for the queue that it shares
+    assert QueueAdmin(office.Bill, AdminSite()).queue is office.Order.xq
     with pytest.raises(ConfigurationError, match="QueueAdmin, and Customer is no queue"):
         QueueAdmin(office.Customer, AdminSite())
 
@@ -131,36 +120,39 @@ def test_what_cannot_be_done_is_said_in_words(office):
             manage(*command)
 
 
-# xq_dig
+# xq_dig: the arguments, in which @n is the key of a task -> the states of four tasks that were buried, or the error
+
+DIGS = [
+    ("", "RRRR"),
+    ("-n 2 --delay 60", "WWBB"),
+    ("--key @0 --key @2", "RBRB"),
+    ("--key @0 --key 1234", "BBBB"),
+    ("@2", "BBRB"),
+    ("@1 -n 1", "BBBB"),
+    ("@1 --key @3", "BBBB"),
+]
 
 
-def test_all_buried_tasks_are_dug(office):
-    buried(office.Order, 3)
-    assert manage("xq_dig", "office.Order") == "office.Order: 3 dug\n"
-    assert office.Order.stats().counts["R"] == 3
-
-
-def test_the_oldest_buried_tasks_are_dug_with_a_delay(office):
-    keys = buried(office.Order, 3)
-    assert manage("xq_dig", "office.Order", "-n", 2, "--delay", 60) == "office.Order: 2 dug\n"
-    assert [office.Order.xq.peek(key).status for key in keys] == ["W", "W", "B"]
-
-
-def test_named_tasks_are_dug_or_none(office):
-    keys = buried(office.Order, 3)
-    with pytest.raises(CommandError):
-        manage("xq_dig", "office.Order", "--key", keys[0], "--key", 1234)
-    assert office.Order.stats().counts["B"] == 3
-    assert manage("xq_dig", "office.Order", "--key", keys[0], "--key", keys[2]) == "office.Order: 2 dug\n"
-    assert [office.Order.xq.peek(key).status for key in keys] == ["R", "B", "R"]
+@pytest.mark.parametrize(("words", "then"), DIGS, ids=[words or "all" for words, _ in DIGS])
+def test_buried_tasks_are_dug_all_the_oldest_or_those_that_are_named(office, words, then):
+    keys = buried(office.Order, 4)
+    given = [str(keys[int(word[1:])]) if word.startswith("@") else word for word in words.split()]
+    if then == "BBBB":
+        with pytest.raises(CommandError):
+            manage("xq_dig", "office.Order", *given)
+    else:
+        assert manage("xq_dig", "office.Order", *given) == f"office.Order: {4 - then.count('B')} dug\n"
+    assert "".join(office.Order.xq.peek(key).status for key in keys) == then
 
 
 def test_keys_of_any_type_and_of_several_parts_are_read(office):
     (key,) = buried(office.Parcel, 1)
     assert manage("xq_dig", "office.Parcel", "--key", key) == "office.Parcel: 1 dug\n"
     buried(office.Page, 1, site="one", number=7)
+    buried(office.Page, 1, site="two", number=7)
     assert manage("xq_dig", "office.Page", "--key", '["one", 7]') == "office.Page: 1 dug\n"
-    assert office.Page.stats().counts["R"] == 1
+    assert manage("xq_dig", "office.Page", '["two", 7]') == "office.Page: 1 dug\n"
+    assert office.Page.stats().counts["R"] == 2
 
 
 # xq_sweep
@@ -175,15 +167,6 @@ def test_what_is_due_is_moved_once(office):
 
 
 # --database
-
-
-def test_another_database_of_the_queue_is_looked_at(office, another_alias):
-    with connections["other"].schema_editor() as editor:
-        editor.create_model(office.Parcel)
-    office.Parcel.put({})
-    with pytest.raises(CommandError, match="not installed"):
-        manage("xq_stats", "office.Parcel", "--database", "other")
-    assert office.Parcel.stats().counts["R"] == 1
 
 
 def test_while_commands_are_about_another_database_other_threads_put_where_they_did(office, another_alias):
@@ -237,14 +220,9 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
     ids=str,
 )
 def test_the_setting_says_what_is_wrong_with_it(given, words):
+    assert setting("WORKERS") is None
     with override_settings(XQ=given):
         assert problems_of_xq() == words or len(problems_of_xq()) == words
-
-
-def test_a_setting_that_is_not_given_has_its_default_and_a_wrong_one_ends_the_command(office):
-    assert setting("WORKERS") is None
-    with override_settings(XQ={"WORKERS": "many"}), pytest.raises(CommandError, match="number from 1 on, or None"):
-        manage("xq_worker", "office.Order", "--until-empty")
 
 
 # xq_worker
@@ -252,14 +230,13 @@ def test_a_setting_that_is_not_given_has_its_default_and_a_wrong_one_ends_the_co
 
 def test_the_worker_of_the_model_works_until_nothing_is_left(office):
     office.Order.xq.put_many([{}] * 5)
+    with override_settings(XQ={"WORKERS": "many"}), pytest.raises(CommandError, match="number from 1 on, or None"):
+        manage("xq_worker", "office.Order", "--until-empty")
     manage("xq_worker", "office.Order", "--until-empty")
     assert set(office.Order.objects.values_list("status", "note")) == {("D", "billed")}
-
-
-def test_a_function_that_is_named_works_in_place_of_the_models_own(office):
-    office.Parcel.xq.put_many([{}] * 3)
+    office.Parcel.put({})
     manage("xq_worker", "office.Parcel", "--call", "tests.django.office.jobs.ship", "--until-empty")
-    assert office.Parcel.stats().transition["T-X"] == 3
+    assert office.Parcel.stats().transition["T-X"] == 1
 
 
 def test_after_each_task_the_connections_that_it_used_end_but_for_the_workers_own(office, another_alias):
@@ -301,46 +278,19 @@ def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(
     assert office.Customer.objects.count() == 0
 
 
-def test_a_look_at_a_database_without_autocommit_is_no_transaction_left_open(office, django_db):
-    def work(order: Any) -> None:
-        connections["by hand"].cursor().execute("SELECT 1")
-
-    office.Order.put({})
-    office.Order.xq.worker(work, max_attempts=1)
-    with one_more("by hand", {**django_db.settings, "AUTOCOMMIT": False}):
-        manage("xq_worker", "office.Order", "--until-empty")
-    assert office.Order.objects.get().status == "D"
-
-
-def metrics_while_working(model: Any, caplog: Any) -> str:
-    """What /metrics says while a worker of the model runs."""
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_a_worker_serves_its_metrics_on_a_port_if_it_is_free(office, caplog):
     read: list[str] = []
 
     def work(order: Any) -> None:
         (address,) = re.findall(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", caplog.text)
         read.append(urllib.request.urlopen(address, timeout=STUCK).read().decode())
 
-    model.xq.worker(work)
-    model.put({})
+    office.Order.xq.worker(work)
+    office.Order.put({})
     with caplog.at_level("INFO", "xq"):
-        manage("xq_worker", model._meta.label, "--until-empty", "--metrics-port", "0")
-    return read[0]
-
-
-@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_a_worker_serves_its_metrics_on_a_port(office, caplog):
-    assert 'xq_tasks{queue="Order",state="T",tube=""} 1.0' in metrics_while_working(office.Order, caplog)
-
-
-@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_the_metrics_of_two_apps_with_a_model_of_one_name_name_the_app(office, caplog, make, monkeypatch):
-    monkeypatch.setattr(xq_worker, "queues", lambda: [*queues(), make(model=make.database.model("Order")).xq])
-    assert 'queue="office.Order"' in metrics_while_working(office.Order, caplog)
-
-
-@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_a_port_for_metrics_that_is_in_use_is_one_line(office, caplog):
-    office.Order.xq.worker(lambda order: None)
+        manage("xq_worker", "office.Order", "--until-empty", "--metrics-port", "0")
+    assert 'xq_tasks{queue="Order",state="T",tube=""} 1.0' in read[0]
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandError, match="in use"):
         manage("xq_worker", "office.Order", "--until-empty", "--metrics-port", taken.getsockname()[1])
 
@@ -463,16 +413,6 @@ def test_a_worker_starts_anew_when_the_code_changes_and_runs_again_what_it_had_i
     assert office.Order.stats().transition["T-D"] == 1
 
 
-@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_a_worker_ends_when_the_code_has_changed_and_cannot_be_imported(office, project):
-    office.Order.put({})
-    with project.worker("--reload") as worker:
-        eventually(project.begun.exists)
-        eventually(lambda: worker.poll() is not None or project.write("nonsense ("))
-        assert worker.returncode == 1
-    assert project.said("SyntaxError")
-
-
 PROCESS_JOBS = """
 import os, pathlib, time
 
@@ -507,20 +447,6 @@ def test_a_worker_of_processes_does_all_tasks_and_replaces_a_process_that_is_kil
     assert int(found[long.pk].note) != killed
     assert worker.pid not in {int(order.note) for order in found.values()}  # the processes work, not their parent
     assert office.Order.stats().transition["T-D"] == 21
-
-
-def test_a_label_is_a_target_of_the_command_line(office, project):
-    def xq(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "xq", *words]
-        return subprocess.run(command, env=project.environment, capture_output=True, text=True, timeout=STUCK)
-
-    office.Order.xq.put_many([{}, {}])
-    said = xq("stats", "office.Order", "--json")
-    assert (said.returncode, said.stderr) == (0, "")
-    assert json.loads(said.stdout)["counts"]["R"] == 2
-    assert xq("worker", "office.Order", "--until-empty").returncode == 0
-    assert office.Order.xq.count("R") == 0
-    assert "office.Nothing" in xq("stats", "office.Nothing").stderr
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)

@@ -13,7 +13,6 @@ from django.urls import include, path
 
 import xq
 import xq.serve
-from tests.django.sites import EVERYTHING
 from xq.adapters.django.console import console, user_of
 
 pytestmark = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # the database has no part in it
@@ -45,70 +44,41 @@ def buried(Task: Any) -> Any:
     return Task.take().bury()
 
 
-def test_a_member_of_the_staff_without_a_permission_on_the_model_sees_and_changes_nothing(manage):
-    Task, site = manage()
-    mounted, task = Mounted(Task, site), buried(Task)
-    client = mounted.client("add")
-    assert client.get("/queues/").status_code == 403
-    assert [mounted.act(client, verb, task) for verb in ("dig", "kill")] == [403, 403]
-    assert Task.xq.peek(task.pk).status == "B"
+NO = {f"has_{name}_permission": lambda admin, request, obj=None: False for name in ("change", "delete")}
+DIG = {"has_dig_permission": lambda admin, request, obj=None: True}
+VERBS = ["bury", "dig", "kill", "release", "restart"]
+CHANGES = ["bury", "dig", "release", "restart"]
+# who, with what rights on the model, what the project says -> the status of the page, and the verbs that are allowed
+RIGHTS: dict[str, tuple[list[str], dict[str, Any], int, list[str]]] = {
+    "no right to view": (["add"], {}, 403, []),
+    "view": (["view"], {}, 200, []),
+    "change": (["change"], {}, 200, CHANGES),
+    "delete": (["view", "delete"], {}, 200, ["kill"]),
+    "a superuser": ([], {}, 200, VERBS),
+    "view, of a model without admin": (["view"], {"admin": None}, 200, []),
+    "change, of a model without admin": (["change"], {"admin": None}, 200, CHANGES),
+    "the admin allows to dig": (["view"], {"admin": DIG}, 200, ["dig"]),
+    "the admin forbids": (["view", "change", "delete"], {"admin": NO}, 200, []),
+    "the project allows": (["view"], {"may": lambda request: request.user.is_staff}, 200, VERBS),
+}
 
 
-@pytest.mark.parametrize(
-    ("may", "allowed"),
-    [
-        (["view"], []),
-        (["change"], ["bury", "dig", "release", "restart"]),
-        (["view", "delete"], ["kill"]),
-        ([], ["bury", "dig", "kill", "release", "restart"]),
-    ],
-    ids=["view", "change", "delete", "a superuser"],
-)
-@pytest.mark.parametrize("registered", [True, False])
-def test_a_user_may_view_change_and_kill_in_the_console_what_the_permissions_on_the_model_say(
-    manage, may, allowed, registered
-):
-    Task, site = manage()
-    mounted, task = Mounted(Task, site), buried(Task)
-    if not registered:
+@pytest.mark.parametrize("who", RIGHTS)
+def test_a_user_may_do_in_the_console_what_the_permissions_on_the_model_say(manage, who):
+    may, said, status, allowed = RIGHTS[who]
+    Task, site = manage(admin=said.get("admin"))
+    mounted, task = Mounted(Task, site, **{"may": said["may"]} if "may" in said else {}), buried(Task)
+    if said.get("admin", DIG) is None:
         site.admin.admin_site.unregister(Task)
         client = Client(headers={"Sec-Fetch-Site": "same-origin", "Accept": "text/html"})
         client.force_login(site.user(*may))
     else:
         client = mounted.client(*may)
-    assert client.get("/queues/").status_code == 200
+    assert client.get("/queues/").status_code == status
     page = client.get(f"/queues/q/Task/task?key={task.pk}").content.decode()
     assert set(re.findall(r'name="verb" value="(\w+)"', page)) <= set(allowed)
-    verbs = ("bury", "dig", "kill", "release", "restart")
-    assert [verb for verb in verbs if mounted.act(client, verb, task) != 403] == allowed
+    assert [verb for verb in VERBS if mounted.act(client, verb, task) != 403] == allowed
     assert ("kill" not in allowed) == bool(Task.objects.filter(pk=task.pk))
-
-
-def test_the_admin_of_the_model_may_allow_an_action_to_others(manage):
-    attributes = {"has_dig_permission": lambda admin, request, obj=None: True}
-    Task, site = manage(admin=attributes)
-    mounted, task = Mounted(Task, site), buried(Task)
-    client = mounted.client("view")
-    assert (mounted.act(client, "kill", task), mounted.act(client, "dig", task)) == (403, 200)
-    assert Task.xq.peek(task.pk).status == "R"
-
-
-def test_the_admin_of_the_model_may_forbid_what_the_permissions_allow(manage):
-    no = {f"has_{name}_permission": lambda admin, request, obj=None: False for name in ("change", "delete")}
-    Task, site = manage(admin=no)
-    mounted, task = Mounted(Task, site), buried(Task)
-    client = mounted.client("view", "change", "delete")
-    assert client.get("/queues/").status_code == 200
-    assert {mounted.act(client, verb, task) for verb in ("bury", "dig", "kill", "release", "restart")} == {403}
-
-
-def test_a_refusal_names_the_permissions_of_django(manage):
-    Task, site = manage()
-    mounted, task = Mounted(Task, site), buried(Task)
-    client = mounted.client("view")
-    form = urlencode({"verb": "kill", "scope": "selected", "keys": str(task.pk)})
-    answer = client.post("/queues/q/Task/act", form, content_type="application/x-www-form-urlencoded")
-    assert "in Django: the permissions on the models" in answer.content.decode()
 
 
 def test_a_console_with_a_queue_of_another_orm_is_for_superusers(manage, tmp_path):
@@ -124,11 +94,3 @@ def test_a_console_with_a_queue_of_another_orm_is_for_superusers(manage, tmp_pat
     mounted = Mounted(Task, site, [Task, Page])
     assert mounted.client("view", "change", "delete").get("/queues/").status_code == 403
     assert mounted.client().get("/queues/").status_code == 200
-
-
-def test_a_project_widens_it_by_saying_who_may_use_it_and_what_they_may(manage):
-    Task, site = manage(EVERYTHING)
-    mounted, task = Mounted(Task, site, may=lambda request: request.user.is_staff), buried(Task)
-    client = mounted.client("view")
-    assert mounted.act(client, "kill", task) == 200
-    assert Task.objects.count() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
-from django.apps.registry import Apps
+from django.apps.registry import Apps, apps
 from django.core.management import CommandError
 from django.db import DatabaseError, connection, connections, models
 from django.test import override_settings
@@ -44,14 +44,19 @@ def app(django_db, tmp_path):
         yield found
 
 
-@pytest.fixture
-def migrated(app):
-    """The same with a queue in it, and the migrations that install it."""
-    app.models(order())
+def begin(app, text):
+    """Write and run the migrations that make these models and install the queue among them."""
+    app.models(text)
     app.run("makemigrations", app.label)
     app.make_queue_migration()
     app.migrate()
     return app
+
+
+@pytest.fixture
+def migrated(app):
+    """The same with a queue in it, and the migrations that install it."""
+    return begin(app, order())
 
 
 def of_xq():
@@ -59,22 +64,41 @@ def of_xq():
     return [name for name in connection.introspection.table_names() if "xq_" in name]
 
 
-def test_the_migration_that_is_written_installs_the_queue(migrated):
-    assert migrated.written == ["0001_initial", "0002_order_queue"]
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.put({"name": "a"}).name == "a"
-    assert migrated.Order.take().name == "a"
+def held(queue):
+    return {state: n for state, n in queue.stats().counts.items() if n}
 
 
-def test_the_migration_goes_back_to_the_plain_table_and_forth_again(migrated):
+# what the command writes
+
+
+def test_the_migration_that_is_written_installs_the_queue_and_goes_back_to_the_plain_table(migrated):
     Order = migrated.Order
-    Order.xq.put_many([{}, {}])
+    assert migrated.written == ["0001_initial", "0002_order_queue"]
+    assert Order.xq.check() == []
+    Order.xq.put_many([{"name": "a"}, {}])
+    assert Order.take().name == "a"
+    Order.xq.release_all()
     migrated.migrate("0001")
     assert of_xq() == []
     assert Order.objects.count() == 2
     migrated.migrate()
     assert Order.xq.check() == []
     assert Order.stats().counts["R"] == 2
+
+
+def test_a_migration_is_written_where_something_has_changed_that_the_database_knows(migrated):
+    for same in (order(), order({**FIRST, "retval": "dict"})):
+        migrated.models(same)
+        assert "No changes" in migrated.make_queue_migration()
+        assert "No changes" in migrated.make_queue_migration(check=True)
+    migrated.models(order(SECOND))
+    assert "'history': True" in migrated.make_queue_migration(dry_run=True)
+    with pytest.raises(SystemExit) as ended:
+        migrated.make_queue_migration(check=True)
+    assert ended.value.code == 1
+    assert migrated.written == ["0001_initial", "0002_order_queue"]
+    migrated.make_queue_migration(name="keep_orders")
+    assert migrated.written[-1] == "0003_keep_orders"
 
 
 def test_a_definition_that_changes_is_a_migration_from_one_to_the_other(migrated):
@@ -106,32 +130,6 @@ def test_a_migration_that_would_strand_tasks_is_refused_and_changes_nothing(migr
     assert migrated.Order.xq.check() == []
 
 
-def test_nothing_is_written_where_nothing_has_changed(migrated):
-    assert "No changes" in migrated.make_queue_migration()
-    assert "No changes" in migrated.make_queue_migration(check=True)
-    assert migrated.written == ["0001_initial", "0002_order_queue"]
-
-
-def test_durations_are_no_change_since_no_database_knows_them(migrated):
-    migrated.models(order({**FIRST, "retval": "dict"}))
-    assert "No changes" in migrated.make_queue_migration()
-
-
-def test_a_dry_run_and_a_check_write_nothing(migrated):
-    migrated.models(order(SECOND))
-    assert "'history': True" in migrated.make_queue_migration(dry_run=True)
-    with pytest.raises(SystemExit) as ended:
-        migrated.make_queue_migration(check=True)
-    assert ended.value.code == 1
-    assert migrated.written == ["0001_initial", "0002_order_queue"]
-
-
-def test_the_migration_may_have_a_name(migrated):
-    migrated.models(order(SECOND))
-    migrated.make_queue_migration(name="keep_orders")
-    assert migrated.written[-1] == "0003_keep_orders"
-
-
 def test_a_model_that_is_no_queue_any_more_loses_what_was_installed(migrated):
     migrated.models(order(None))
     migrated.make_queue_migration()
@@ -144,7 +142,7 @@ def test_a_model_that_is_no_queue_any_more_loses_what_was_installed(migrated):
     assert migrated.Order.xq.check() == []
 
 
-def test_an_operation_by_hand_takes_the_definition_of_the_model(app):
+def test_an_operation_by_hand_takes_the_definition_of_the_model_and_may_come_before_its_fields(app):
     app.models(order(SECOND))
     app.run("makemigrations", app.label)
     app.migration("0002_by_hand", "InstallQueue('order'),")
@@ -153,121 +151,185 @@ def test_an_operation_by_hand_takes_the_definition_of_the_model(app):
     assert "No changes" in app.make_queue_migration()
     app.migrate("0001")
     assert of_xq() == []
-
-
-def test_an_operation_by_hand_may_come_before_the_fields_that_the_model_has_now(app):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.migration("0002_by_hand", "InstallQueue('order'),")
     more = "tube = models.CharField(max_length=20, null=True)"
-    app.models(order(fields={**FIELDS, "tube": "tube"}, more=more))
+    app.models(order(SECOND, fields={**FIELDS, "tube": "tube"}, more=more))
     app.run("makemigrations", app.label)
     app.migrate()
     assert app.Order.xq.check() == []
 
 
-def test_a_field_of_the_queue_may_get_another_name(migrated):
-    migrated.Order.put({})
-    renamed = order().replace("runat = ", "due = ").replace("'runat': 'runat'", "'runat': 'due'")
-    migrated.models(renamed)
-    migrated.migration("0003_due", "migrations.RenameField('Order', 'runat', 'due'),")
-    migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.take() is not None
-    migrated.migrate("0002")
-    migrated.models(order())
-    assert migrated.Order.xq.check() == []
+OWN = """
+own = xq.Feature("parked", transitions=(xq.Transition("R", "park", "P"), xq.Transition("P", "restart", "R")))
+"""
 
 
-def test_fields_of_the_queue_that_got_other_names_and_columns_may_get_other_types(migrated):
-    migrated.Order.put({})
-    altered = order().replace("runat = ", "due = ").replace("'runat': 'runat'", "'runat': 'due'")
-    altered = altered.replace("models.IntegerField(default=0)", "models.BigIntegerField(default=0, db_column='rank')")
-    migrated.models(altered.replace("max_length=10", "max_length=20"))
-    migrated.migration(
-        "0003_due",
-        """
-        migrations.RenameField('Order', 'runat', 'due'),
+@pytest.mark.parametrize("feature", ["'id': lambda task: 7", "'parked': own"])
+def test_what_cannot_be_written_says_how_it_is_done_by_hand(app, feature):
+    app.models(OWN + order().replace("{'delayed'", f"{{{feature}, 'delayed'"))
+    app.run("makemigrations", app.label)
+    words = r"by hand, with the operation xq\.adapters\.django\.migrations\.InstallQueue\('order'\)"
+    with pytest.raises(CommandError, match=words):
+        app.make_queue_migration()
+
+
+def test_what_is_wrong_with_the_model_named_is_said(app):
+    app.models(order(None))
+    with pytest.raises(CommandError, match="there is no model 'nonsense'"):
+        app.run("xq_makemigration", "nonsense")
+    with pytest.raises(CommandError, match=f"manage.py makemigrations {app.label}"):
+        app.make_queue_migration()
+    app.run("makemigrations", app.label)
+    with pytest.raises(CommandError, match="is no queue"):
+        app.make_queue_migration()
+    more = "tube = models.CharField(max_length=20, null=True)"
+    app.models(order(fields={**FIELDS, "tube": "tube"}, more=more))
+    with pytest.raises(CommandError, match="its fields tube are in no migration yet"):
+        app.make_queue_migration()
+    with pytest.raises(xq.ConfigurationError, match="without fields="):
+        InstallQueue("order", features={"keep": True})
+
+
+# migrations of the table: the models before, those after, and the operations where Django would not write them itself
+
+
+def due(field="models.FloatField(null=True)"):
+    """The model whose runat has another name."""
+    return order(fields={**FIELDS, "runat": "due"}).replace("runat = models.FloatField(null=True)", f"due = {field}")
+
+
+def refers(name="Customer", key="key", size=10):
+    """A model with a foreign key to another one."""
+    key = f"{key} = models.CharField(max_length={size}, primary_key=True)"
+    customer = f"customer = models.ForeignKey({name}, models.CASCADE, null=True)"
+    return f"class {name}(models.Model):\n    {key}\n" + order(more=customer)
+
+
+PRIORITY = "priority = models.IntegerField(default=0)"
+NO_PRIORITY = order(fields={"status": "status", "runat": "runat"}).replace(PRIORITY, "pass")
+RANKED = due().replace(PRIORITY, "priority = models.BigIntegerField(default=0, db_column='rank')")
+OWN_TABLE = order(more="class Meta:\n        db_table = 'orders'")
+ANOTHER_KEY = order(more="id = models.AutoField(primary_key=True)")
+KEY = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True, serialize=False))"
+AWAY, BACK = (f"{name}('Order', fields={FIELDS!r}, features={FIRST!r})" for name in ("UninstallQueue", "InstallQueue"))
+RENAME = "migrations.RenameField('Order', 'runat', 'due')"
+LARGER = "migrations.AlterField('Order', 'due', models.BigIntegerField(null=True))"
+TO_SQL = "'{rename} runat TO due', '{rename} due TO runat'"
+
+CHANGES = {
+    "another name of a field": (order(), due(), f"{RENAME},"),
+    "other names, columns and types of fields": (
+        order(),
+        RANKED.replace("max_length=10", "max_length=20"),
+        f"""{RENAME},
         migrations.AlterField('Order', 'status', models.CharField(max_length=20, default='R')),
         migrations.AlterField('Order', 'priority', models.IntegerField(default=0, db_column='rank')),
-        migrations.AlterField('Order', 'priority', models.BigIntegerField(default=0, db_column='rank')),
-        """,
-    )
-    assert "No changes" in migrated.run("makemigrations", migrated.label)
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert "No changes" in migrated.make_queue_migration()
-    assert migrated.Order.take() is not None
-    migrated.Order.xq.release_all()
-    migrated.migrate("0002")
-    migrated.models(order())
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.stats().transition["R-T"] == 1
-
-
-APART = {
-    "operations of Django's": """
-        migrations.SeparateDatabaseAndState(
-            database_operations=[
-                migrations.RenameField('Order', 'runat', 'due'),
-                migrations.AlterField('Order', 'due', models.BigIntegerField(null=True)),
-            ],
-            state_operations=[
-                migrations.RenameField('Order', 'runat', 'due'),
-                migrations.AlterField('Order', 'due', models.BigIntegerField(null=True)),
-            ],
-        ),
-        """,
-    "plain SQL": """
-        migrations.SeparateDatabaseAndState(
-            database_operations=[migrations.RunSQL('{rename} runat TO due', '{rename} due TO runat')],
-            state_operations=[migrations.RenameField('Order', 'runat', 'due')],
-        ),
-        """,
-    "plain SQL that says what it does": """
-        migrations.RunSQL(
-            '{rename} runat TO due', '{rename} due TO runat', [migrations.RenameField('Order', 'runat', 'due')]
-        ),
-        """,
+        migrations.AlterField('Order', 'priority', models.BigIntegerField(default=0, db_column='rank')),""",
+    ),
+    "another name of the model": (
+        OWN_TABLE,
+        OWN_TABLE.replace("class Order", "class Purchase").replace("max_length=10", "max_length=20"),
+        """migrations.RenameModel('Order', 'Purchase'),
+        migrations.AlterField('Purchase', 'status', models.CharField(max_length=20, default='R')),""",
+    ),
+    "a field that comes": (NO_PRIORITY, order(), ""),
+    "a field that goes": (order(), NO_PRIORITY, ""),
+    "a field that goes, another that is altered": (
+        order(),
+        NO_PRIORITY,
+        """migrations.RemoveField('Order', 'priority'),
+        migrations.AlterField('Order', 'status', models.CharField(max_length=10, default='R')),""",
+    ),
+    "a field that goes and comes again": (
+        order(),
+        order(),
+        """migrations.RemoveField('Order', 'status'),
+        migrations.AddField('Order', 'status', models.CharField(max_length=10, default='R')),""",
+    ),
+    "operations apart from the state": (
+        order(),
+        due("models.BigIntegerField(null=True)"),
+        f"migrations.SeparateDatabaseAndState([{RENAME}, {LARGER}], [{RENAME}, {LARGER}]),",
+    ),
+    "SQL apart from the state": (
+        order(),
+        due(),
+        f"migrations.SeparateDatabaseAndState([migrations.RunSQL({TO_SQL})], [{RENAME}]),",
+    ),
+    "SQL that says what it does": (order(), due(), f"migrations.RunSQL({TO_SQL}, [{RENAME}]),"),
+    "another type of the key": (order(), ANOTHER_KEY, f"{AWAY}, {KEY}, {BACK},"),
+    "another type of the key, apart from the state": (
+        order(),
+        ANOTHER_KEY,
+        f"migrations.SeparateDatabaseAndState([{AWAY}, {KEY}, {BACK}], [{KEY}]),",
+    ),
+    "another name of a model that it refers to": (
+        refers(),
+        refers("Client"),
+        "migrations.RenameModel('Customer', 'Client'),",
+    ),
+    "another key of a model that it refers to": (
+        refers(),
+        refers(size=20),
+        "migrations.AlterField('Customer', 'key', models.CharField(max_length=20, primary_key=True, serialize=False)),",
+    ),
+    "another name of the key that it refers to": (
+        refers(),
+        refers(key="code"),
+        "migrations.RenameField('Customer', 'key', 'code'),",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", APART)
-def test_the_table_may_be_altered_apart_from_what_django_knows_of_it(migrated, what):
-    migrated.Order.put({}, delay=1000)
-    kind = "BigIntegerField" if "BigIntegerField" in APART[what] else "FloatField"
-    altered = order().replace("runat = models.FloatField", f"due = models.{kind}")
-    migrated.models(altered.replace("'runat': 'runat'", "'runat': 'due'"))
-    rename = f"ALTER TABLE {migrated.Order._meta.db_table} RENAME COLUMN"
-    migrated.migration("0003_due", APART[what].format(rename=rename))
-    assert "No changes" in migrated.run("makemigrations", migrated.label)
-    assert "No changes" in migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    migrated.Order.put({}, delay=1000)
-    assert migrated.Order.stats().transition["X-W"] == 2
-    migrated.migrate("0002")
-    migrated.models(order())
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.stats().counts["W"] == 2
+COUNTED_ANEW = {
+    "a field that goes",
+    "a field that goes, another that is altered",
+    "another type of the key",
+    "another type of the key, apart from the state",
+}
 
 
-def test_a_queue_may_go_and_come_apart_from_what_django_knows(migrated):
-    alter = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True))"
-    definition = f"'Order', fields={FIELDS!r}, features={FIRST!r}"
-    migrated.migration(
-        "0003_key",
-        f"""
-        migrations.SeparateDatabaseAndState(
-            [UninstallQueue({definition}), {alter}, InstallQueue({definition})], [{alter}]
-        ),
-        """,
-    )
-    migrated.Order.put({})
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.take() is not None
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_queue_is_whole_behind_a_migration_of_its_table_and_when_it_is_undone(app, what):
+    before, after, operations = CHANGES[what]
+    begin(app, before)
+    app.Order.xq.put_many([{"name": "a"}, {"name": "b"}])
+    app.models(after)
+    rename = f"ALTER TABLE {app.label}_order RENAME COLUMN"
+    if operations:
+        app.migration("0003_by_hand", operations.replace("{rename}", rename))
+    assert ("No changes" in app.run("makemigrations", app.label)) == bool(operations)
+    (Order,) = (model for model in apps.get_app_config(app.label).get_models() if "xq" in vars(model))
+    for _ in range(2):
+        written = app.run("xq_makemigration", Order._meta.label)
+    assert "No changes" in written
+    app.migrate()
+    assert Order.xq.check() == []
+    assert Order.take().name == "a"
+    Order.xq.release_all()
+    app.migrate("0002")
+    app.models(before)
+    assert app.Order.xq.check() == []
+    assert held(app.Order.xq) == {"R": 2}
+    assert app.Order.stats().transition.get("R-T", 0) == (what not in COUNTED_ANEW)
+
+
+def test_a_plan_that_fails_behind_a_migration_leaves_the_queue_whole(app):
+    begin(app, refers())
+    app.Order.put({"customer": app.Customer.objects.create(key="a")})
+    app.models(refers("Client"))
+    app.migration("0003_customer", "migrations.RenameModel('Customer', 'Client'),")
+    app.migration("0004_fails", "migrations.RunSQL('SELECT no_such_column', migrations.RunSQL.noop),")
+    with pytest.raises(DatabaseError):
+        app.migrate()
+    assert app.Order.xq.check() == []
+    assert app.Order.take().customer_id == "a"
+
+
+def test_a_key_is_given_another_type_only_while_the_queue_is_away(migrated):
+    migrated.migration("0003_key", f"{KEY},")
+    if connection.vendor != "sqlite":
+        with pytest.raises(xq.ConfigurationError, match=r"write UninstallQueue\('Order', \.\.\.\) before"):
+            migrated.migrate()
 
 
 def test_no_operation_is_lost_where_another_app_has_put_more_into_the_plan(app):
@@ -278,17 +340,11 @@ def test_no_operation_is_lost_where_another_app_has_put_more_into_the_plan(app):
     app.make_queue_migration()
     app.run("migrate", "contenttypes")
     app.migrate()
-    app.Order.put({})
-    app.models(
-        order().replace("max_length=50", "max_length=60")
-        + customer.format(name="Client")
-        + "    age = models.IntegerField(default=7)\n"
-    )
+    app.models(order() + customer.format(name="Client") + "    age = models.IntegerField(default=7)\n")
     app.migration(
         "0003_client",
         """
         migrations.RenameModel('Customer', 'Client'),
-        migrations.AlterField('Order', 'name', models.CharField(max_length=60, default='a task')),
         migrations.AddField('Client', 'age', models.IntegerField(default=7)),
         """,
     )
@@ -296,22 +352,6 @@ def test_no_operation_is_lost_where_another_app_has_put_more_into_the_plan(app):
     app.migrate()
     assert app.Client.objects.create().age == 7
     assert app.Order.xq.check() == []
-
-
-def test_a_field_may_go_before_another_is_altered(migrated):
-    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
-    altered = order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass")
-    migrated.models(altered)
-    migrated.migration(
-        "0003_altered",
-        """
-        migrations.RemoveField('Order', 'priority'),
-        migrations.AlterField('Order', 'status', models.CharField(max_length=10, default='R')),
-        """,
-    )
-    migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
 
 
 @contextmanager
@@ -336,119 +376,17 @@ def test_a_queue_is_not_taken_down_where_its_field_changes_in_no_database(migrat
     assert [sql for sql in seen if sql.startswith("DROP TRIGGER")] == []
 
 
-def test_a_field_that_the_queue_is_to_have_comes_without_taking_it_down(app):
-    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
-    app.models(order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass"))
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
-    app.Order.put({})
-    app.models(order())
-    app.run("makemigrations", app.label)
-    assert app.written[2:] == ["0003_order_priority"]
-    with statements() as seen:
-        app.migrate("0003")
-    assert any("priority" in sql for sql in seen)
-    if connection.vendor != "sqlite":  # which may make the table anew
-        assert [sql for sql in seen if sql.startswith("DROP TRIGGER")] == []
-    app.make_queue_migration()
-    app.migrate()
-    assert app.Order.xq.check() == []
-    assert app.Order.stats().counts["R"] == 1
-
-
-TO_CUSTOMER = {
-    "another name": ("RenameModel('Customer', 'Client')", "Client", "key", 10),
-    "another key": (
-        "AlterField('Customer', 'key', models.CharField(max_length=20, primary_key=True, serialize=False))",
-        *("Customer", "key", 20),
-    ),
-    "another name of its key": ("RenameField('Customer', 'key', 'code')", "Customer", "code", 10),
-}
-
-
-@pytest.mark.parametrize("has", TO_CUSTOMER)
-def test_a_queue_stays_whole_when_a_model_that_it_refers_to_has(app, has):
-    operation, *customer = TO_CUSTOMER[has]
-
-    def models_with(name, key, size):
-        return (
-            f"class {name}(models.Model):\n    {key} = models.CharField(max_length={size}, primary_key=True)\n"
-            + order(more=f"customer = models.ForeignKey({name}, models.CASCADE, null=True)")
-        )
-
-    app.models(models_with("Customer", "key", 10))
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
-    app.Order.put({"customer": app.Customer.objects.create(key="a")})
-    app.models(models_with(*customer))
-    app.migration("0003_customer", f"migrations.{operation},")
-    app.migration("0004_fails", "migrations.RunSQL('SELECT no_such_column', migrations.RunSQL.noop),")
-    assert "No changes" in app.run("makemigrations", app.label)
-    with pytest.raises(DatabaseError):
-        app.migrate()
-    assert app.Order.xq.check() == []
-    assert app.Order.take().customer_id == "a"
-    app.migrate("0002")
-    app.models(models_with("Customer", "key", 10))
-    assert app.Order.xq.check() == []
-
-
-def test_a_field_of_the_queue_may_go(migrated):
-    migrated.Order.xq.put_many([{"priority": 2, "name": "b"}, {"priority": 1, "name": "a"}])
-    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
-    migrated.models(order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass"))
-    migrated.run("makemigrations", migrated.label)
-    migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.take().name == "b"
-    migrated.Order.xq.release_all()
-    migrated.migrate("0002")
-    migrated.models(order())
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.stats().counts["R"] == 2
-
-
-def test_a_model_that_keeps_its_table_may_get_another_name(app):
-    text = order(more="class Meta:\n        db_table = 'orders'")
-    app.models(text)
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
-    app.Order.put({"name": "a"})
-    app.models(text.replace("class Order", "class Purchase").replace("max_length=10", "max_length=20"))
-    app.migration(
-        "0003_purchase",
-        """
-        migrations.RenameModel('Order', 'Purchase'),
-        migrations.AlterField('Purchase', 'status', models.CharField(max_length=20, default='R')),
-        """,
-    )
-    assert "No changes" in app.run("makemigrations", app.label)
-    app.migrate()
-    assert "No changes" in app.run("xq_makemigration", f"{app.label}.Purchase")
-    assert app.Purchase.xq.check() == []
-    assert app.Purchase.take().name == "a"
-    app.Purchase.xq.release_all()
-    app.migrate("0002")
-    app.models(text)
-    assert app.Order.xq.check() == []
-
-
-@pytest.mark.parametrize(
-    ("backwards", "told"),
-    [(False, "CREATE TABLE IF NOT EXISTS"), (True, "drops what of {label}_order_xq_... is there")],
-)
-def test_the_sql_of_a_migration_can_be_read(migrated, backwards, told):
-    text = migrated.run("sqlmigrate", migrated.label, "0002", backwards=backwards)
-    assert told.format(label=migrated.label) in text
-    assert ("_xq_insert" in text) is not backwards
+def test_the_sql_of_a_migration_can_be_read(migrated):
+    forth = migrated.run("sqlmigrate", migrated.label, "0002")
+    assert "CREATE TABLE IF NOT EXISTS" in forth
+    assert "_xq_insert" in forth
+    back = migrated.run("sqlmigrate", migrated.label, "0002", backwards=True)
+    assert f"drops what of {migrated.label}_order_xq_... is there" in back
 
 
 def test_squashed_migrations_still_install_the_queue(migrated):
-    migrated.models(order(SECOND, more="tube = models.CharField(max_length=20, null=True)"))
+    text = order(SECOND, more="tube = models.CharField(max_length=20, null=True)")
+    migrated.models(text)
     migrated.run("makemigrations", migrated.label)
     migrated.make_queue_migration()
     migrated.migrate("zero")
@@ -456,27 +394,10 @@ def test_squashed_migrations_still_install_the_queue(migrated):
     for name in migrated.written:
         if "squashed" not in name:
             (migrated.migrations / f"{name}.py").unlink()
-    migrated.models(order(SECOND, more="tube = models.CharField(max_length=20, null=True)"))
+    migrated.models(text)
     migrated.migrate()
     assert migrated.Order.xq.check() == []
     assert "No changes" in migrated.make_queue_migration()
-
-
-class NotHere:
-    """A router that wants no tables of queues in any database."""
-
-    def allow_migrate(self, db, app_label, model_name=None, **hints):
-        return False if model_name == "order" else None
-
-
-@override_settings(DATABASE_ROUTERS=[f"{__name__}.NotHere"])
-def test_nothing_is_installed_where_the_routers_want_no_table(app):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
-    assert of_xq() == []
-    app.migrate("zero")
 
 
 class AllElsewhere:
@@ -493,62 +414,21 @@ class AllElsewhere:
 
 @override_settings(DATABASE_ROUTERS=[f"{__name__}.AllElsewhere"])
 def test_a_queue_is_installed_in_the_database_where_the_routers_want_its_table(app, other):
-    app.models(order())
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
+    begin(app, order())
     assert of_xq() == []
     app.migrate(database=other)
     assert of_xq() == []
     assert app.Order.xq.check() == []
-    app.Order.xq.put_many([{}, {}])
+    app.Order.put({})
     app.Order.xq.adapter.installation.take_down()
     app.migrate(database="default")
     assert app.Order.xq.check() != []
-    app.migrate(database=other)
-    assert app.Order.xq.check() == []
-    assert app.Order.take()._state.db == other
-    app.Order.xq.release_all()
     app.migration("0003_note", "migrations.AddField('Order', 'note', models.TextField(null=True)),")
     app.migrate(database=other)
     assert app.Order.xq.check() == []
+    assert app.Order.take()._state.db == other
     app.migrate("0001", database=other)
     assert not [name for name in connections[other].introspection.table_names() if "xq_" in name]
-
-
-OWN = """
-own = xq.Feature("parked", transitions=(xq.Transition("R", "park", "P"), xq.Transition("P", "restart", "R")))
-"""
-
-
-@pytest.mark.parametrize("feature", ["'id': lambda task: 7", "'parked': own"])
-def test_what_cannot_be_written_says_how_it_is_done_by_hand(app, feature):
-    app.models(OWN + order().replace("{'delayed'", f"{{{feature}, 'delayed'"))
-    app.run("makemigrations", app.label)
-    with pytest.raises(
-        CommandError, match=r"by hand, with the operation xq\.adapters\.django\.migrations\.InstallQueue\('order'\)"
-    ):
-        app.make_queue_migration()
-
-
-def test_what_is_wrong_with_the_model_named_is_said(app, tmp_path):
-    app.models(order(None))
-    with pytest.raises(CommandError, match="there is no model 'nonsense'"):
-        app.run("xq_makemigration", "nonsense")
-    with pytest.raises(CommandError, match=f"manage.py makemigrations {app.label}"):
-        app.make_queue_migration()
-    app.run("makemigrations", app.label)
-    with pytest.raises(CommandError, match="is no queue"):
-        app.make_queue_migration()
-    more = "tube = models.CharField(max_length=20, null=True)"
-    app.models(order(fields={**FIELDS, "tube": "tube"}, more=more))
-    with pytest.raises(CommandError, match="its fields tube are in no migration yet"):
-        app.make_queue_migration()
-
-
-def test_a_definition_without_its_fields_is_refused():
-    with pytest.raises(xq.ConfigurationError, match="without fields="):
-        InstallQueue("order", features={"keep": True})
 
 
 # without migrations, and after them
@@ -574,34 +454,25 @@ def test_migrate_installs_anew_what_somebody_took_away(migrated):
     assert Order.stats().counts["R"] == 3
 
 
-def test_migrate_leaves_a_queue_as_it_is_that_was_reconfigured_by_hand(migrated):
+def test_migrations_keep_a_queue_that_was_reconfigured_by_hand_to_what_its_model_says(migrated):
+    migrated.Order.xq.put_many([{}, {}])
     migrated.Order.xq.reconfigure(SECOND)
     migrated.migrate()
     assert migrated.Order.xq.check() == []
-
-
-def test_later_migrations_keep_a_queue_that_was_reconfigured_by_hand_to_what_its_model_says(migrated):
-    migrated.Order.xq.put_many([{}, {}])
-    migrated.Order.xq.reconfigure(SECOND)
-    migrated.models(order(SECOND))
     migrated.Order.xq.take().ack()
-    longer = "migrations.AlterField('Order', 'status', models.CharField(max_length={}, default='R')),"
-    migrated.migration("0003_later", longer.format(20) + "\nmigrations.RemoveField('Order', 'name'),")
+    longer = "migrations.AlterField('Order', 'status', models.CharField(max_length=20, default='R')),"
+    migrated.migration("0003_later", longer + "\nmigrations.RemoveField('Order', 'name'),")
     migrated.models(order(SECOND).replace('name = models.CharField(max_length=50, default="a task")', "pass"))
     migrated.migrate()
     assert migrated.Order.xq.check() == []
-    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
+    assert held(migrated.Order.xq) == {"R": 1, "D": 1}
     migrated.Order.xq.adapter.installation.take_down()
     migrated.migrate()
     assert migrated.Order.xq.check() == []
     migrated.migrate("0002")
-    migrated.forget("0003_later")
     migrated.models(order(SECOND))
     assert migrated.Order.xq.check() == []
-    migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
+    assert held(migrated.Order.xq) == {"R": 1, "D": 1}
 
 
 def test_a_flush_leaves_nothing_that_was_counted(migrated):
@@ -621,39 +492,11 @@ def test_a_database_is_left_before_it_is_dropped_where_it_is_a_tests(migrated):
     assert ("destroy_test_db" in vars(connection.creation)) is is_of_a_test
 
 
-# later migrations
+# queues with every feature
 
 
-def test_a_field_of_the_queue_may_go_and_come_again(migrated):
-    migrated.Order.xq.put_many([{}, {}])
-    migrated.Order.take()
-    migrated.migration(
-        "0003_anew",
-        """
-        migrations.RemoveField('Order', 'status'),
-        migrations.AddField('Order', 'status', models.CharField(max_length=10, default='R')),
-        """,
-    )
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.stats().counts["R"] == 2
-    migrated.migrate("0002")
-    assert migrated.Order.xq.check() == []
-    migrated.Order.put({})
-    assert migrated.Order.stats().counts["R"] == 3
-
-
-FULL = {
-    "delayed": True,
-    "buried": True,
-    "keep": True,
-    "history": True,
-    "lifetime": True,
-    "ttr": 3600,
-    "utube": True,
-    "unique": True,
-    "limit": 1000,
-}
+ON = ("delayed", "buried", "keep", "history", "lifetime", "utube", "unique")
+FULL: dict[str, object] = {**dict.fromkeys(ON, True), "ttr": 3600, "limit": 1000}
 ROLES = ("status", "runat", "priority", "tube", "attempts", "deadline", "utube", "error", "ttr")
 QUEUES = f"""
 class Task(models.Model):
@@ -713,9 +556,7 @@ LATER = {
 @pytest.fixture
 def busy(app):
     """Two queues with every feature on, which hold tasks in several states."""
-    app.models(QUEUES)
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
+    begin(app, QUEUES)
     app.run("xq_makemigration", f"{app.label}.Mail")
     app.migrate()
     for Task in (app.Order, app.Mail):
@@ -755,10 +596,6 @@ def bare(model):
     )
 
 
-def held(queue):
-    return {state: n for state, n in queue.stats().counts.items() if n}
-
-
 def test_tasks_that_a_migration_moves_are_counted_behind_what_alters_their_table(busy):
     bury = f"lambda apps, editor: apps.get_model('{busy.label}', 'Order').objects.filter(status='R').update(status='B')"
     longer = "migrations.AlterField('Order', 'status', models.CharField(max_length=30, default='R')),"
@@ -766,21 +603,3 @@ def test_tasks_that_a_migration_moves_are_counted_behind_what_alters_their_table
     busy.migrate()
     assert busy.Order.xq.check() == []
     assert busy.Order.stats().transition["R-B"] == 4
-
-
-def test_a_key_gets_another_type_while_the_queue_is_away(migrated):
-    alter = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True)),"
-    migrated.migration("0003_key", alter)
-    if connection.vendor != "sqlite":
-        with pytest.raises(xq.ConfigurationError, match=r"write UninstallQueue\('Order', \.\.\.\) before"):
-            migrated.migrate()
-    migrated.forget("0003_key")
-    definition = f"'Order', fields={FIELDS!r}, features={FIRST!r}"
-    migrated.migration("0003_key", f"UninstallQueue({definition}),\n{alter}\nInstallQueue({definition}),")
-    migrated.Order.put({})
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    assert migrated.Order.take() is not None
-    migrated.Order.xq.release_all()
-    migrated.migrate("0002")
-    assert migrated.Order.xq.check() == []

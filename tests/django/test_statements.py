@@ -73,22 +73,17 @@ def moved(database: DjangoDatabase, in_atomic: bool = False) -> list[str]:
 # put
 
 
-def test_a_put_is_one_statement_also_the_first_of_a_process(queue):
-    assert each_time(queue, lambda: queue.put({"name": "a"})) == always(["INSERT"])
-    assert each_time(queue, lambda: queue.put({"name": "a"}, delay=5)) == always(["INSERT"])
+PUTS: list[Callable[[Any], object]] = [
+    lambda queue: queue.put({"name": "a"}),
+    lambda queue: queue.put({"name": "a"}, delay=5),
+    lambda queue: queue.xq.put_many([{"name": "a"}, {"name": "b"}, {"name": "c"}]),
+]
 
 
-def test_a_put_in_a_transaction_of_the_application_is_one_statement_in_a_savepoint_on_postgresql(queue, django_db):
-    expected = always(guarded(django_db, "INSERT"))
-    assert each_time(queue, lambda: queue.put({"name": "a"}), in_atomic) == expected
-    assert each_time(queue, lambda: queue.put({"name": "a"}, delay=5), in_atomic) == expected
-
-
-def test_many_tasks_that_bring_the_same_fields_are_put_as_one_is(queue, django_db):
-    tasks = [{"name": "a"}, {"name": "b"}, {"name": "c"}]
-    assert each_time(queue, lambda: queue.xq.put_many(tasks)) == always(["INSERT"])
-    expected = always(guarded(django_db, "INSERT"))
-    assert each_time(queue, lambda: queue.xq.put_many(tasks), in_atomic) == expected
+@pytest.mark.parametrize("put", PUTS, ids=["a put", "with a delay", "many that bring the same fields"])
+def test_a_put_is_one_statement_also_the_first_of_a_process_in_a_savepoint_on_postgresql(queue, django_db, put):
+    assert each_time(queue, lambda: put(queue)) == always(["INSERT"])
+    assert each_time(queue, lambda: put(queue), in_atomic) == always(guarded(django_db, "INSERT"))
 
 
 def test_many_tasks_that_the_database_refuses_leave_the_transaction_of_the_application_usable(queue):
@@ -114,21 +109,14 @@ def test_a_take_in_a_transaction_of_the_application_is_one_statement(make_live, 
     assert each_time(queue, queue.take, in_atomic) == always(moved(django_db, in_atomic=True))
 
 
-def test_an_ack_is_one_statement_also_the_first_of_a_process(queue, django_db):
+@pytest.mark.parametrize("update", [{}, {"update": {"name": "b"}}], ids=["", "with an update"])
+def test_an_ack_is_one_statement_and_has_a_savepoint_only_for_an_update(queue, django_db, update):
     queue.xq.put_many([{"name": "a"}] * 20)
-    tasks = [queue.take() for _ in range(10)]
-    assert each_time(queue, lambda: tasks.pop().ack()) == always(moved(django_db))
-    tasks = [queue.take() for _ in range(10)]
-    assert each_time(queue, lambda: tasks.pop().ack(update={"name": "b"})) == always(moved(django_db))
-
-
-def test_an_ack_in_a_transaction_of_the_application_has_a_savepoint_only_for_an_update(queue, django_db):
-    queue.xq.put_many([{"name": "a"}] * 20)
-    tasks = [queue.take() for _ in range(10)]
-    assert each_time(queue, lambda: tasks.pop().ack(), in_atomic) == always(moved(django_db, in_atomic=True))
-    tasks = [queue.take() for _ in range(10)]
-    expected = always(guarded(django_db, *moved(django_db, in_atomic=True)))
-    assert each_time(queue, lambda: tasks.pop().ack(update={"name": "b"}), in_atomic) == expected
+    tasks = [queue.take() for _ in range(20)]
+    assert each_time(queue, lambda: tasks.pop().ack(**update)) == always(moved(django_db))
+    expected = moved(django_db, in_atomic=True)
+    expected = guarded(django_db, *expected) if update else expected
+    assert each_time(queue, lambda: tasks.pop().ack(**update), in_atomic) == always(expected)
 
 
 def test_a_take_that_looks_for_due_tasks_counts_as_one_that_does_not(queue, django_db):
@@ -166,9 +154,6 @@ def tasks(django_db: DjangoDatabase) -> Iterator[DjangoDatabase]:
         yield django_db
 
 
-def test_a_task_of_django_is_enqueued_by_one_statement_also_the_first_of_a_process(tasks):
+def test_a_task_of_django_is_enqueued_as_a_put_is(tasks):
     assert each_time(DjangoTask, lambda: jobs.add.enqueue(1, 2)) == always(["INSERT"])
-
-
-def test_a_task_of_django_is_enqueued_in_a_transaction_as_a_put_is(tasks):
     assert each_time(DjangoTask, lambda: jobs.add.enqueue(1, 2), in_atomic) == always(guarded(tasks, "INSERT"))

@@ -96,12 +96,14 @@ def life(work: Work) -> Any:
         lambda: asynchronously(lambda: jobs.add.aenqueue(5)),
     ]
     results = [call() for call in asked]
+    names = ("defer", "async_task", "get_result", "priority")
     enqueued = [told(result) for result in results]
     found = [told(result.task.get_result(result.id)) for result in results]
     work()
     for result in results:
         result.refresh()
     return {
+        "supported": {name: getattr(default_task_backend, f"supports_{name}") for name in names},
         "enqueued": enqueued,
         "found": found,
         "run": [told(result) for result in results],
@@ -190,14 +192,6 @@ def test_a_program_tells_the_same_with_either_backend(django_db, program):
     theirs = with_django_tasks_db(django_db, program)
     ours = with_xq(django_db, program)
     assert ours == theirs
-
-
-def test_both_support_the_same(django_db):
-    def program(work: Work) -> Any:
-        names = ("defer", "async_task", "get_result", "priority")
-        return {name: getattr(default_task_backend, f"supports_{name}") for name in names}
-
-    assert with_xq(django_db, program) == with_django_tasks_db(django_db, program)
 
 
 def test_bytes_that_are_text_are_returned_as_text_as_the_immediate_backend_does(django_db):

@@ -32,82 +32,96 @@ def stage(Task, run="run", before=None):
     return Task.xq.pipeline.archives.stage(run, Task.xq.pipeline.archives.moment("before", before))
 
 
-def test_done_tasks_go_out_and_come_back_as_they_were(make):
-    Task = make(FEATURES, roles=("runat", "priority", "attempts"))
-    keys = done(Task, 3, name="it's 100 %", size=7)
-    before = [row(Task, key).__data__ for key in keys]
-    assert stage(Task)[:2] == (3, 0)
-    assert [state(Task, key) for key in keys] == ["X", "X", "X"]
-    assert Task.xq.pipeline.archives.runs() == {"run": 3}
-    assert Task.xq.pipeline.archives.put_back("run") == (3, 0, None)
-    assert Task.xq.pipeline.archives.runs() == {}
+def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task, heard = make(FEATURES, roles=("runat", "priority", "attempts")), []
+    Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
+    archive, keys = Task.xq.pipeline.archives, done(Task, 10, name="it's 100 %", size=7)
+    before, generation = [row(Task, key).__data__ for key in keys], archive.generation
+    heard.clear()
+    assert stage(Task)[:2] == (10, 0)
+    assert {state(Task, key) for key in keys} == {"X"}
+    assert archive.runs() == {"run": 10}
+    archive.next_generation()
+    assert archive.generation > generation
+    assert archive.put_back("run") == (10, 0, None)
+    assert archive.runs() == {}
     assert [row(Task, key).__data__ for key in keys] == before
-    assert transitions(Task) == Counter({"X-R": 3, "X-W": 1, "R-T": 3, "T-D": 3, "D-X": 3, "X-D": 3})
+    assert transitions(Task) == Counter({"X-R": 10, "X-W": 1, "R-T": 10, "T-D": 10, "D-X": 10, "X-D": 10})
+    for key in keys:
+        told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
+        assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
+        assert [each for each in heard if each[0] == key] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
     assert is_exact(Task)
 
 
-def test_the_history_tells_who_was_archived_and_restored(make):
+def test_only_what_came_to_d_before_goes_out_and_so_does_its_history(make):
     Task = make(FEATURES)
-    (key,) = done(Task)
-    stage(Task)
-    Task.xq.pipeline.archives.put_back("run")
-    told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
-    assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
-
-
-def test_who_observes_the_queue_hears_of_it(make):
-    Task = make(FEATURES)
-    heard = []
-    Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
-    (key,) = done(Task)
-    stage(Task)
-    Task.xq.pipeline.archives.put_back("run")
-    assert heard[-2:] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
-
-
-def test_only_what_came_to_d_before_goes_out(make):
-    Task = make(FEATURES)
+    (unknown,) = done(Task)
+    Task.xq.History.delete().execute()  # of which nothing is told: older than any moment
     old, again = done(Task, 2)
     Task.xq.clock.tick(100)
     new = done(Task)[0]
     Task.xq.restart(again)
     Task.xq.ack(Task.xq.take())
     limit = Task.xq.clock.now - 50
-    assert stage(Task, before=limit)[:2] == (1, 0)
-    assert [state(Task, key) for key in (old, again, new)] == ["X", "D", "D"]
-
-
-def test_a_moment_is_seconds_a_datetime_or_a_date(make):
-    moment = make(FEATURES).xq.pipeline.archives.moment
+    assert stage(Task, before=limit)[:2] == (2, 0)
+    assert [state(Task, key) for key in (unknown, old, again, new)] == ["X", "X", "D", "D"]
+    history, before = Task.xq.pipeline.archives.old, Task.xq.pipeline.archives.moment("before", limit)
+    assert history.forget(history.watermark(before)) == 7
+    assert history.watermark(before) is None
+    moment = Task.xq.pipeline.archives.moment
     assert moment("before", date(1970, 1, 2)) == moment("before", 86_400) == 86_400_000_000
     assert moment("before", datetime(1970, 1, 2, tzinfo=UTC)) == moment("before", datetime(1970, 1, 2))
     with pytest.raises(xq.BadType, match="before is a moment"):
         moment("before", "yesterday")
 
 
-def test_a_task_of_which_the_history_tells_nothing_is_older_than_any_moment(make):
-    Task = make(FEATURES)
-    (key,) = done(Task)
-    Task.xq.History.delete().execute()
-    assert stage(Task, before=0)[:2] == (1, 0)
-    assert state(Task, key) == "X"
+def restart(Task, first, late):
+    Task.xq.restart(first)
 
 
-def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
+def do_again(Task, first, late):
+    Task.xq.restart(first)
+    Task.xq.ack(Task.xq.take())
+
+
+def do_another(Task, first, late):
+    Task.xq.switch(late, "D")
+
+
+# What happens when it is known which tasks leave -> how many left and stayed, and what becomes of the three.
+MEANWHILE = {
+    "restarted": (restart, (1, 1), ["R", "X", "W"]),
+    "done again": (do_again, (1, 1), ["D", "X", "W"]),
+    "another is done": (do_another, (2, 0), ["X", "X", "D"]),
+}
+
+
+@pytest.mark.parametrize(("happens", "left", "states"), MEANWHILE.values(), ids=MEANWHILE)
+def test_what_moves_while_tasks_leave_stays_and_so_does_its_history(make, monkeypatch, happens, left, states):
     Task = make(FEATURES)
-    again, old = done(Task, 2)
+    (old,) = done(Task)
+    Task.xq.clock.tick(100)
+    (first,) = done(Task)
+    late = Task.xq.put({}, delay=1_000_000).id
     in_parts = archives.Archives._in_parts
 
-    def done_again(self, work, numbers):
-        if not Task.xq.history(again)[4:]:
-            Task.xq.restart(again)
-            Task.xq.ack(Task.xq.take())
+    def meanwhile(self, work, numbers):
+        monkeypatch.undo()
+        happens(Task, first, late)
         return in_parts(self, work, numbers)
 
-    monkeypatch.setattr(archives.Archives, "_in_parts", done_again)
-    left = stage(Task)
-    assert (left.moved, left.stayed) == (1, 1)
-    assert (state(Task, again), state(Task, old)) == ("D", "X")
+    monkeypatch.setattr(archives.Archives, "_in_parts", meanwhile)
+    found = stage(Task)
+    assert (found.moved, found.stayed) == left
+    assert [state(Task, key) for key in (first, old, late)] == states
+    moved = late if states[2] == "D" else first
+    told = [row.target for row in Task.xq.history(moved)]
+    Task.xq.pipeline.archives.old.forget(found.watermark)
+    kept = [row.target for row in Task.xq.history(moved)]
+    assert kept == told[-len(kept) :], "the newest"
+    assert len(kept) >= (1 if states[2] == "D" else 2)
     assert is_exact(Task)
 
 
@@ -138,68 +152,6 @@ def test_what_another_is_doing_again_as_the_list_is_made_stays(make_live, monkey
         monkeypatch.setattr(archives.Archives, "_in_parts", committed)
         assert stage(Task)[:2] == (1, 1)
     assert (state(Task, again), state(Task, old)) == ("D", "X")
-
-
-def test_what_is_restarted_while_tasks_leave_stays(make, monkeypatch):
-    Task = make(FEATURES)
-    again, old = done(Task, 2)
-    in_parts = archives.Archives._in_parts
-
-    def restarted(self, work, numbers):
-        if state(Task, again) == "D":
-            Task.xq.restart(again)
-        return in_parts(self, work, numbers)
-
-    monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
-    left = stage(Task)
-    assert (left.moved, left.stayed) == (1, 1)
-    assert (state(Task, again), state(Task, old)) == ("R", "X")
-
-
-def test_many_go_out_in_many_transactions(make, monkeypatch):
-    monkeypatch.setattr(archives, "BATCH", 3)
-    Task = make(FEATURES)
-    keys = done(Task, 10)
-    assert stage(Task).moved == 10
-    assert Task.xq.pipeline.archives.put_back("run").moved == 10
-    assert {state(Task, key) for key in keys} == {"D"}
-    assert is_exact(Task)
-
-
-def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
-    Task = make(FEATURES)
-    done(Task, 2)
-    late = Task.xq.put({}).id
-    in_parts = archives.Archives._in_parts
-
-    def acked(self, work, numbers):
-        if state(Task, late) == "R":
-            Task.xq.ack(Task.xq.take())
-        return in_parts(self, work, numbers)
-
-    monkeypatch.setattr(archives.Archives, "_in_parts", acked)
-    left = stage(Task)
-    assert (left.moved, left.stayed) == (2, 0)
-    Task.xq.pipeline.archives.old.forget(left.watermark)
-    assert [row.target for row in Task.xq.history(late)][-1] == "D"
-
-
-def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
-    Task = make(FEATURES)
-    done(Task)
-    Task.xq.clock.tick(100)
-    (stays,) = done(Task)
-    in_parts = archives.Archives._in_parts
-
-    def restarted(self, work, numbers):
-        if state(Task, stays) == "D":
-            Task.xq.restart(stays)
-        return in_parts(self, work, numbers)
-
-    monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
-    left = stage(Task)
-    assert Task.xq.pipeline.archives.old.forget(left.watermark) == 4
-    assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
 
 def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
@@ -294,36 +246,33 @@ def is_alone(Task):
     return True
 
 
-def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
+def lose(archive):
+    """As where the connection is lost by which others are kept away, and another comes."""
+    archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
+
+
+def test_whoever_is_not_alone_any_more_moves_nothing_puts_nothing_back_and_forgets_nothing(make_shared, monkeypatch):
     monkeypatch.setattr(archives, "BATCH", 3)
     Task = make_shared(FEATURES)
     done(Task, 7)
-    take_out = archives.Archives._take_out
+    archive, take_out = Task.xq.pipeline.archives, archives.Archives._take_out
 
     def late(self, *of):
-        if self.runs():  # as where the connection is lost by which others are kept away, and another comes
-            self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": 1.0})
+        if self.runs():
+            lose(self)
         return take_out(self, *of)
 
     monkeypatch.setattr(archives.Archives, "_take_out", late)
-    with pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
+    with pytest.raises(xq.ArchiveBusy), archive.alone():
         stage(Task)
-    assert Task.xq.pipeline.archives.runs() == {"run": 3}
-    assert Task.xq.pipeline.archives.put_back("run").moved == 3
-    assert is_exact(Task)
-
-
-def test_whoever_is_not_alone_any_more_puts_nothing_back_and_forgets_nothing(make_shared):
-    Task = make_shared(FEATURES)
-    done(Task, 3)
-    stage(Task)
-    archive = Task.xq.pipeline.archives
+    assert archive.runs() == {"run": 3}
     with archive.alone():
-        archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
+        lose(archive)
         for move in (archive.put_back, archive.retire):
             with pytest.raises(xq.ArchiveBusy):
                 move("run")
     assert archive.runs() == {"run": 3}
+    assert archive.put_back("run").moved == 3
     assert is_exact(Task)
 
 
@@ -362,30 +311,15 @@ def test_a_queue_is_told_from_any_other(make_shared):
         assert Task.xq.pipeline.archives.identity == mine
 
 
-def test_not_within_a_transaction(make):
-    Task = make(FEATURES)
-    with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
-        with Task.xq.pipeline.archives.alone():
-            pass
-
-
 @pytest.mark.parametrize("feature", ["keep", "history"])
 def test_what_archives_need_is_named(make, feature):
     Task = make({"keep": feature != "keep", "history": feature != "history"})
     with pytest.raises(xq.FeatureOff, match=f"archive .*'{feature}'|archive .*feature") as error:
         Task.xq.pipeline.archives.check("archive")
     assert error.value.feature == feature
-
-
-def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
-    Task = make(FEATURES)
-    done(Task)
-    stage(Task)
-    with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
-        Task.xq.uninstall()
-    Task.xq.pipeline.archives.put_back("run")
-    Task.xq.uninstall()
-    assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
+    with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
+        with Task.xq.pipeline.archives.alone():
+            pass
 
 
 @pytest.mark.parametrize("feature", ["keep", "history"])
@@ -399,6 +333,8 @@ def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, 
     kept = "whose rows are in task_xq_history" if feature == "history" else "on their way to an archive"
     with pytest.raises(xq.ConfigurationError, match=kept):
         make(less).xq.install()
+    with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+        Task.xq.uninstall()
     Task.xq.reconfigure(FEATURES | {"ttl": 10})
     assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert is_exact(Task)
@@ -439,17 +375,6 @@ def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
     assert is_exact(Task)
 
 
-def test_only_history_from_before_a_moment_goes_out(make):
-    Task = make(FEATURES)
-    done(Task)
-    Task.xq.clock.tick(100)
-    done(Task)
-    before_us = Task.xq.pipeline.archives.moment("before", Task.xq.clock.now - 50)
-    watermark = Task.xq.pipeline.archives.old.watermark(before_us)
-    assert Task.xq.pipeline.archives.old.forget(watermark) == 4
-    assert Task.xq.pipeline.archives.old.watermark(before_us) is None
-
-
 def test_history_that_another_is_writing_is_not_lost(make_live):
     Task = make_live(FEATURES)
     db = Task._meta.database
@@ -473,14 +398,6 @@ def test_history_that_another_is_writing_is_not_lost(make_live):
             Task.xq.pipeline.archives.old.count(watermark) == counted == Task.xq.pipeline.archives.old.forget(watermark)
         )
         assert "early" in [Task.xq.peek(int(row.key)).name for row in Task.xq.History.select()]
-
-
-def test_each_turn_is_another_generation(make):
-    archive = make(FEATURES).xq.pipeline.archives
-    before = archive.generation
-    archive.next_generation()
-    archive.next_generation()
-    assert archive.generation == before + 2
 
 
 def made_anew(db, column, kind):
@@ -627,39 +544,24 @@ def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
     assert Task.xq.pipeline.archives.runs() == {}
 
 
-def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared):
-    Task = make_shared(FEATURES)
-    done(Task, 2)
-    stage(Task)
-    extract = Task.xq.pipeline.archives.extract_tasks(
-        ["run"], Task.xq.pipeline.archives.generation
-    )  # as where the run is in its place
-    assert len([*extract.read()]) == 1
-    Task.xq.pipeline.archives.put_back("run")
-    with pytest.raises(xq.Error, match="create the DataFrame again"):
-        [*extract.read()]
+# Who reads these runs beside the table, what happens to them, and how many rows there are before and after it.
+READ = {
+    "it is archived": ([], False, stage, 4, ([], 4)),
+    "it is restored": (["run"], True, lambda Task: Task.xq.pipeline.archives.put_back("run"), 1, ([], 4)),
+    "it is in an archive alone": ([], True, lambda Task: Task.xq.pipeline.archives.retire("run"), 4, (["run"], 1)),
+}
 
 
-def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
+@pytest.mark.parametrize(("runs", "staged", "happens", "n", "after"), READ.values(), ids=READ)
+def test_who_reads_hears_that_what_he_reads_has_gone_elsewhere(make_shared, runs, staged, happens, n, after):
     Task = make_shared(FEATURES)
+    archive = Task.xq.pipeline.archives
     done(Task, 3)
-    extract = pickle.loads(
-        pickle.dumps(Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation))
-    )
-    assert len([*extract.read()]) == 4
-    stage(Task)
-    assert len([*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read()]) == 4
-    with pytest.raises(xq.Error, match="create the DataFrame again"):
-        [*extract.read()]
-
-
-def test_who_reads_hears_that_what_he_reads_is_in_an_archive_alone(make_shared):
-    Task = make_shared(FEATURES)
-    done(Task, 3)
-    stage(Task)
-    extract = Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation)
-    assert len([*extract.read()]) == 4
-    Task.xq.pipeline.archives.retire("run")
-    assert len([*Task.xq.pipeline.archives.extract_tasks(["run"], Task.xq.pipeline.archives.generation).read()]) == 1
+    if staged:
+        stage(Task)
+    extract = pickle.loads(pickle.dumps(archive.extract_tasks(runs, archive.generation)))
+    assert len([*extract.read()]) == n
+    happens(Task)
+    assert len([*archive.extract_tasks(after[0], archive.generation).read()]) == after[1]
     with pytest.raises(xq.Error, match="create the DataFrame again"):
         [*extract.read()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -15,8 +14,8 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.inside.steps import look
-from tests.proxy import Proxy, port_of
-from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, waiter
+from tests.proxy import Proxy
+from tests.steps import PATIENCE, another_process, eventually, is_exact, waiter
 from xq.sessions import liveness
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
@@ -65,13 +64,9 @@ def watch(Task: Any) -> None:
 # what is done with three tasks, of which one is ready and two are taken -> how many of them are then in which states
 CALLS: dict[str, tuple[Callable[[Any, list[Any]], Any], dict[str, int]]] = {
     "put": (lambda Task, held: Task.put({}), {"R": 2, "T": 2}),
-    "put_many": (lambda Task, held: Task.xq.put_many([{}] * 3), {"R": 4, "T": 2}),
-    "take": (lambda Task, held: Task.take(), {"T": 3}),
     "take_many": (lambda Task, held: Task.xq.take_many(2), {"T": 3}),
     "ack": (lambda Task, held: held[0].ack(), {"R": 1, "T": 1, "D": 1}),
-    "release": (lambda Task, held: held[0].release(delay=3600), {"R": 1, "T": 1, "W": 1}),
     "bury_many": (lambda Task, held: Task.xq.bury_many(held), {"R": 1, "B": 2}),
-    "kill": (lambda Task, held: Task.kill(held[0].id), {"R": 1, "T": 1}),
 }
 
 
@@ -145,52 +140,6 @@ def test_what_was_taken_in_a_transaction_whose_commit_was_not_answered_is_releas
     assert is_exact(place.there)
 
 
-def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what_ended_it(place):
-    class TheFirst(Exception):
-        pass
-
-    def nested(whole: Any) -> None:
-        with whole:
-            place.Task.put({})
-            place.proxy.cut(place.db)
-            raise TheFirst
-
-    with pytest.raises(TheFirst):
-        nested(place.Task.xq.adapter.store.atomic())
-    assert place.Task.take(timeout=0.01) is None
-    with suppress(pw.PeeweeException), place.db.atomic(), pytest.raises(TheFirst):
-        nested(place.Task.xq.adapter.store.atomic())
-    assert place.states() == {}
-    place.Task.put({})
-
-
-def ends(place: Any) -> None:
-    """Have the server close its half of the connection of this thread, past the proxy, and wait until that is known."""
-    driver, connection = place.there.xq.adapter.store.driver, place.there._meta.database.connection()
-    column = {"postgres": "pid", "mariadb": "id"}[place.kind]
-    ends_connections_of(place, f"{column} = {driver.number(connection)}")
-    eventually(lambda: driver.is_broken(connection))
-
-
-def test_a_connection_that_the_server_ended_is_made_anew_without_an_error(place):
-    place.there.put({})
-    ends(place)
-    assert place.there.take().ack().status == "D"
-
-
-def test_a_transaction_whose_connection_the_server_ended_is_over_when_it_is_left(place):
-    def put_and_fail() -> None:
-        with place.there.xq.adapter.store.atomic():
-            place.there.put({})
-            ends(place)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        put_and_fail()
-    assert not place.there.xq.adapter.store.in_transaction()
-    assert place.there.put({}).status == "R"
-
-
 def test_within_the_applications_transaction_a_cut_connection_is_an_error_and_the_transaction_is_gone(place):
     place.Task.put({})
 
@@ -209,18 +158,6 @@ def test_within_the_applications_transaction_a_cut_connection_is_an_error_and_th
     assert place.states() == {"R": 3}
 
 
-def test_a_network_that_is_down_is_an_error_of_each_call_until_it_is_up_again(place):
-    place.Task.put({})
-    place.proxy.refuse()
-    place.proxy.cut()
-    for _ in range(3):
-        with pytest.raises(pw.PeeweeException):
-            place.Task.take()
-    place.proxy.refuse(False)
-    assert place.Task.take().ack().status == "D"
-    assert is_exact(place.there)
-
-
 def test_who_waits_is_given_what_is_put_after_the_network_was_down(place):
     waiting = waiter(place.Task, lambda: place.Task.take(timeout=PATIENCE))
     place.proxy.refuse()
@@ -228,45 +165,6 @@ def test_who_waits_is_given_what_is_put_after_the_network_was_down(place):
     place.there.put({})
     place.proxy.refuse(False)
     assert waiting.result().id == 1
-
-
-def test_who_waits_for_the_end_of_a_task_hears_of_it_after_the_network_was_down(place):
-    place.there.put({})
-    waiting = waiter(place.Task, lambda: place.Task.wait(1, PATIENCE))
-    place.proxy.refuse()
-    place.proxy.cut()
-    place.there.take().ack()
-    place.proxy.refuse(False)
-    task, processed = waiting.result()
-    assert (task.status, processed) == ("D", True)
-
-
-def test_while_a_connection_stands_still_others_go_on_and_its_call_ends_with_it(place):
-    place.there.xq.put_many([{}] * 3)
-    place.Task.xq.count()
-    ready = threading.Event()
-    stalled = threading.Event()
-
-    def take() -> Any:
-        connection = place.db.connection()
-        place.Task.xq.count()
-        held.append(connection)
-        ready.set()
-        stalled.wait(PATIENCE)
-        return place.Task.take()
-
-    held: list[Any] = []
-    work = Work(place.db, take)
-    assert ready.wait(PATIENCE)
-    place.proxy.stall(held[0])
-    stalled.set()
-    assert [place.there.take().ack().id for _ in range(3)] == [1, 2, 3]
-    assert place.Task.put({}).id == 4
-    eventually(lambda: place.proxy.holds_back(port_of(held[0])))
-    place.proxy.cut(held[0])
-    with pytest.raises(pw.PeeweeException):
-        work.result()
-    assert place.Task.take().id == 4
 
 
 # the link, which proves that the process lives: opened by its first take
@@ -335,20 +233,6 @@ def test_a_server_that_lets_nobody_in_any_more_says_so_to_who_takes_first_and_le
     db.close()
 
 
-def test_a_link_that_the_server_refuses_half_way_is_an_error_leaves_no_connection_and_the_next_take_works(place):
-    place.Task.put({})
-    most = connections(place) + (0 if place.kind == "postgres" else 2)  # MariaDB is told nothing before there is a link
-    place.server.run("ALTER TABLE xq_alive RENAME TO elsewhere", place.name)
-    for _ in range(3):
-        with pytest.raises((xq.NotInstalled, xq.core.errors.ConfigurationError, pw.PeeweeException), match="xq_alive"):
-            place.Task.take()
-        eventually(lambda: connections(place) <= most)
-    assert place.states() == {"R": 1}
-    place.server.run("ALTER TABLE elsewhere RENAME TO xq_alive", place.name)
-    assert place.Task.take().ack().status == "D"
-    assert is_exact(place.there)
-
-
 # limits of the server
 
 LIMITS = {
@@ -362,9 +246,8 @@ LIFTED = {
 
 
 @pytest.mark.parametrize("limit", ["statement", "lock"])
-@pytest.mark.parametrize("call", ["ack", "bury_many", "kill"])
-def test_a_call_that_takes_longer_than_the_server_allows_changes_nothing_and_the_next_one_works(place, call, limit):
-    Task, (do, then) = place.Task, CALLS[call]
+def test_a_call_that_takes_longer_than_the_server_allows_changes_nothing_and_the_next_one_works(place, limit):
+    Task, (do, then) = place.Task, CALLS["bury_many"]
     Task.xq.put_many([{}] * 3)
     held = Task.xq.take_many(2)
     before = place.states()
@@ -483,16 +366,27 @@ def test_who_loses_all_connections_loses_its_tasks_and_is_told_so_and_others_kee
     assert is_exact(place.there)
 
 
-def test_who_loses_its_link_only_loses_its_tasks(place):
+# which connections of a process end -> the states of its two tasks then, and what is said to its acks
+ENDED = {
+    "{link} AND {user}": ({"R": 2}, ("SessionLost", "SessionLost")),
+    "NOT {link} AND {user}": ({"T": 2}, ("none", "none")),
+}
+
+
+@pytest.mark.parametrize("which", ENDED, ids=["the link", "all but the link"])
+def test_a_process_loses_its_tasks_with_its_link_and_with_no_other_connection(place, which):
+    then, said = ENDED[which]
     place.there.xq.put_many([{}] * 2)
     watch(place.there)
     with another_process(place.db, worker(place)) as other:
         next(other)
         link = LINKS[place.kind].format(name=place.name)
-        ends_connections_of(place, f"{link} AND {OF_USER[place.kind]}")
-        eventually(lambda: place.states() == {"R": 2})
-        assert other.send("ack") == "SessionLost"
-        assert other.send("take") == 1
+        ends_connections_of(place, which.format(link=link, user=OF_USER[place.kind]))
+        eventually(lambda: place.states() == then)
+        look(place.there._meta.database)
+        assert place.states() == then
+        assert (other.send("ack"), other.send("ack by key")) == said
+    assert is_exact(place.there)
 
 
 def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
@@ -507,22 +401,6 @@ def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_aft
     # This process, the only one to take, makes no call.
     eventually(lambda: place.states() == {"R": 1})
     Task._meta.database.close()
-
-
-def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
-    Task = live(as_worker(place))(FEATURES)
-    Task.put({})
-    watch(place.there)
-    Task.take()
-    ends_connections_of(place, OF_USER[place.kind])
-    eventually(lambda: place.states() == {"R": 1})
-    assert refused(lambda: Task.ack(1)) == "SessionLost"
-
-    def child() -> Generator[str, None, None]:
-        yield refused(lambda: Task.ack(1))
-
-    with another_process(Task._meta.database, child) as other:
-        assert next(other) == "WrongState"
 
 
 def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
@@ -545,16 +423,3 @@ def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
     assert Task.take().ack().status == "D"
     assert is_exact(place.there)
     Task._meta.database.close()
-
-
-def test_who_loses_all_connections_but_its_link_loses_nothing(place):
-    place.there.xq.put_many([{}] * 2)
-    watch(place.there)
-    with another_process(place.db, worker(place)) as other:
-        next(other)
-        link = LINKS[place.kind].format(name=place.name)
-        ends_connections_of(place, f"NOT {link} AND {OF_USER[place.kind]}")
-        look(place.there._meta.database)
-        assert place.states() == {"T": 2}
-        assert (other.send("ack"), other.send("ack by key")) == ("none", "none")
-    assert is_exact(place.there)

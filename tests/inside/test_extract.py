@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import peewee as pw
 import pytest
@@ -15,7 +14,7 @@ from tests.factories import task, tasks
 from tests.steps import eventually
 from tests.support.extract import NOW, ODD, READ, VALUES, rows, unpickled
 from xq.core.errors import BadValue
-from xq.pipeline.scan import Column, Condition, Part
+from xq.pipeline.scan import Condition, Part
 
 
 def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared):
@@ -60,6 +59,8 @@ def test_the_history_has_its_columns_and_the_time_of_each(make_shared):
     Task.put(task())
     Task.ack(Task.take())
     extract = unpickled(Task, "history")
+    assert [column.name for column in extract.columns if column.asked] == ["dur_us"]
+    assert rows(unpickled(Task, "stats")) == [("", "R", "T", 1), ("", "T", "X", 1), ("", "X", "R", 1)]
     names = [column.name for column in extract.chosen()]
     assert names[:9] == ["id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt"]
     assert names[-1] == "at"
@@ -75,13 +76,6 @@ def test_the_history_has_its_columns_and_the_time_of_each(make_shared):
     }
     last = found[-1][0]
     assert dict(rows(extract, "id", "dur_us", conditions=[Condition("id", ">=", last)])) == {last: told[last]}
-
-
-def test_the_statistics_are_rows(make_shared):
-    Task = make_shared({"history": True})
-    Task.xq.put_many(tasks(3))
-    Task.take()
-    assert rows(unpickled(Task, "stats")) == [("", "R", "T", 1), ("", "X", "R", 3)]
 
 
 @pytest.mark.parametrize(
@@ -180,29 +174,6 @@ def test_a_time_of_no_zone_is_of_utc_and_a_date_is_its_beginning(make_shared, wh
             extract.only([Condition("at", ">=", beyond)])
 
 
-def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
-    Task = make_shared({"history": True})
-    Task.xq.put_many(tasks(10))
-    extract = unpickled(Task, "history")
-    found = extract.ranges(3)
-    Task.xq.put_many(tasks(10))
-    assert len([row for part in found for row in extract.read(["id"], part)]) == 10
-
-
-def test_a_checkpoint_of_a_history_that_began_anew_is_refused(make_shared):
-    Task = make_shared({"history": True})
-    Task.xq.put_many(tasks(3))
-    extract = unpickled(Task, "history")
-    beyond = tuple(part + 2**40 for part in extract.checkpoint())
-    with pytest.raises(xq.ConfigurationError, match="begun anew"):
-        extract.checkpoint(beyond)
-
-
-def begin_anew(Task: Any) -> None:
-    Task.xq.uninstall()
-    Task.xq.install()
-
-
 def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_live):
     Task = make_live({"history": True})
     Task.xq.put_many(tasks(3))
@@ -210,7 +181,10 @@ def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refus
     assert eventually(lambda: extract.checkpoint() != ())
     checkpoint = extract.checkpoint()
     assert extract.checkpoint(checkpoint) >= checkpoint
-    begin_anew(Task)
+    with pytest.raises(xq.ConfigurationError, match="begun anew"):  # further than the history has come
+        extract.checkpoint(tuple(part + 2**40 for part in checkpoint))
+    Task.xq.uninstall()
+    Task.xq.install()
     Task.xq.put_many(tasks(9))
     if not extract.witness:  # PostgreSQL: the new rows come after the checkpoint, and none is left out
         assert len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 9
@@ -250,15 +224,12 @@ def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_live):
     assert eventually(lambda: len(rows(extract, "id", after=checkpoint, until=extract.checkpoint(checkpoint))) == 1)
 
 
-def test_only_the_history_has_checkpoints(make_shared):
-    with pytest.raises(BadValue, match="only the history"):
-        unpickled(make_shared()).checkpoint()
-
-
 def test_what_there_is_not_is_refused_in_words(make_shared):
     Task = make_shared()
     with pytest.raises(xq.FeatureOff):
         Task.xq.pipeline.extract("history")
+    with pytest.raises(BadValue, match="only the history"):
+        unpickled(Task).checkpoint()
     with pytest.raises(BadValue, match="tasks, history, stats, live, buried, not 'rows'"):
         Task.xq.pipeline.extract("rows")
     with pytest.raises(BadValue, match="no column 'none' in the tasks of Task: there are id, name"):
@@ -295,9 +266,3 @@ def test_arrow_has_what_tuples_have(make_shared):
         assert len(read) == 4
         (empty,) = [batch.num_rows for batch in extract.batches(["id"], Part((Condition("id", "<", 0),))) or ()] or [0]
         assert empty == 0
-
-
-def test_columns_say_what_is_read_only_where_it_is_asked_for(make_shared):
-    extract = unpickled(make_shared({"history": True}), "history")
-    assert [column.name for column in extract.columns if column.asked] == ["dur_us"]
-    assert isinstance(extract.column("dur_us"), Column)

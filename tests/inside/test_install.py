@@ -1,12 +1,22 @@
-"""Bringing a queue into a database, looking whether it is there, changing it, and taking it away."""
+"""A queue of an older version, one apart from its model, and where its database is."""
 
 from __future__ import annotations
+
+import pickle
+from contextlib import closing
 
 import pytest
 
 import xq
 from tests.factories import task
+from xq.adapters.drivers import connect
+from xq.adapters.peewee import PeeweeStore
+from xq.build import build
+from xq.core.ports import Address
 from xq.engine import unit
+
+# older versions
+
 
 FEATURES = {"buried": True, "delayed": True, "zombie": 30}
 
@@ -63,3 +73,41 @@ def test_a_process_from_whose_database_the_records_were_dropped_is_told(make, mo
     make.db.execute_sql("DROP TABLE xq_queue")
     with pytest.raises(xq.NotInstalled, match="the table xq_queue is missing"):
         Task.take()
+
+
+# apart from the model
+
+
+def test_a_queue_may_be_apart_from_its_model_which_never_hears_of_it(make):
+    model = make.model()
+    apart = build(PeeweeStore(model), {"status": "status"}, {"keep": True}, apart=True)
+    make.db.create_tables([model])
+    assert [name for name in make.db.get_tables() if "xq" in name] == []
+    assert (hasattr(model, "xq"), model._meta.only_save_dirty) == (False, False)
+    apart.install()
+    assert apart.put({"name": "a"}).name == "a"
+
+
+# the address of a database
+
+
+def test_what_a_model_writes_is_read_by_a_plain_connection_to_its_address(make_shared):
+    Task = make_shared()
+    Task.put({"name": "here"})
+    address = pickle.loads(pickle.dumps(Task.xq.adapter.store.address()))
+    with closing(connect(address)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT name FROM task")
+        assert [*cursor.fetchall()] == [("here",)]
+
+
+def test_what_is_secret_reaches_the_driver(make_shared):
+    Task = make_shared()
+    address = Task.xq.adapter.store.address()
+    name = next(iter({"timeout", "user"} & address.parameters.keys()))
+    public = {key: value for key, value in address.parameters.items() if key != name}
+    hidden = Address(address.engine, public, address.password, {name: address.parameters[name]})
+    with closing(connect(hidden)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT COUNT(*) FROM task")
+        assert [*cursor.fetchall()] == [(0,)]

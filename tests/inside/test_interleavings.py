@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
 import threading
 import uuid
 from collections.abc import Iterator
@@ -27,7 +25,6 @@ from tests.steps import (
     another_process,
     another_program,
     eventually,
-    in_threads,
     is_exact,
     isolate,
     make_impatient,
@@ -37,7 +34,6 @@ from tests.steps import (
 from xq.adapters.databases.file_liveness import FileNotifier
 from xq.adapters.databases.session_connection import ServerNotifier
 from xq.engine import take
-from xq.runtime.threads import threads
 from xq.sessions import liveness
 from xq.sessions import session as sessions
 from xq.testing import Clock
@@ -71,58 +67,6 @@ def test_where_the_session_of_the_process_ends_within_a_take_the_next_one_takes(
     put = Task.put(task())
     assert Task.take().ack().id == put.id
     assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1, "T-X": 1}
-
-
-def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_live, monkeypatch):
-    Task = make_live(roles=("owner",))
-    put = Task.put(task())
-    session = Task.xq.session()
-    taken: list[Any] = []
-    leave = sessions.Sessions.leave
-
-    def work() -> None:
-        with session:
-            taken.append(Task.take())
-            left.set()
-            ended.wait(PATIENCE)
-            taken.append(Task.ack(put.id))
-
-    left, ended = threading.Event(), threading.Event()
-    other = threading.Thread(target=lambda: in_threads(make_live.db, work))
-
-    def leaves_late(self: sessions.Sessions, leaving: sessions.Session) -> None:
-        monkeypatch.undo()
-        other.start()
-        left.wait(PATIENCE)
-        leave(self, leaving)
-
-    monkeypatch.setattr(sessions.Sessions, "leave", leaves_late)
-    with session:
-        pass
-    assert state(Task, put) == "T"
-    ended.set()
-    other.join(PATIENCE)
-    assert [found.id for found in taken] == [put.id, put.id]
-    assert session.closed
-
-
-def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_live):
-    Task = make_live(roles=("owner",))
-    put = Task.put(task())
-    session = Task.xq.session()
-
-    def child() -> Any:
-        with session:
-            found = Task.take()
-            yield found.id
-            yield found.ack().id
-
-    with another_process(make_live.db, child) as other:
-        assert next(other) == put.id
-        session.release()  # as the end of this process would
-        look(make_live.db)
-        assert state(Task, put) == "T"
-        assert next(other) == put.id
 
 
 def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
@@ -179,18 +123,6 @@ def test_a_worker_asks_again_when_the_database_is_locked(make_live):
     assert other.result()
 
 
-def test_what_ends_a_worker_is_raised_by_run(make_shared):
-    Task = make_shared()
-    Task.put(task())
-
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        Task.xq.uninstall()
-
-    with pytest.raises(xq.NotInstalled):
-        Task.xq.run()
-
-
 def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
     Task = make({"history": True})
     Task.xq.on_change(lambda found, event, source, target: event == "take" and Task.put(task()))
@@ -222,55 +154,6 @@ def test_a_signal_that_is_lost_is_made_up_for(make_live, monkeypatch):
     assert work.result().id == 1
 
 
-@pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)  # which notifies nobody: the thread polls
-def test_a_caller_that_begins_to_wait_wakes_a_thread_that_polls(make_live):
-    Task = make_live()
-    Task.put(task())
-    Task.take().ack()
-    running: Any = threads()[make_live.db]._notifier
-    notifier = ServerNotifier(running._session)
-    work = Work(make_live.db, lambda: notifier.wait(PATIENCE, eagerly=False))
-    notifier.expect()
-    assert work.result() is False
-    notifier.close()
-
-
-def test_a_child_has_no_part_in_the_connection_of_its_parent(make_live):
-    Task = make_live()
-    Task.put(task())
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.read(reading, 1)  # until the parent has closed the connection, and SQLite its log
-            Task.put(task())
-        finally:
-            os._exit(0)
-    make_live.db.close()
-    os.write(writing, b"x")
-    os.waitpid(child, 0)
-    os.close(reading)
-    os.close(writing)
-    assert Task.select().count() == Task.xq.count() == 2
-
-
-def test_a_task_whose_session_nobody_lists_comes_back(make_live):
-    Task = make_live(roles=("owner",))
-    put = Task.put(task())
-
-    def child() -> Any:
-        Task.take()
-        yield sessions.of(make_live.db).own().uuid
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with another_process(make_live.db, child) as other:
-        name = next(other)
-        make_live.db.execute_sql(f"DELETE FROM xq_session WHERE uuid = '{name}'")
-        with pytest.raises((AssertionError, EOFError)):
-            next(other)
-    assert eventually(Task.take).id == put.id
-
-
 def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_live, monkeypatch):
     monkeypatch.setattr(liveness, "ORPHANS", 2.0)
     Task = make_live(roles=("owner",))
@@ -298,57 +181,6 @@ def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_find
     with another_process(make_live.db, child) as other:
         assert next(other) == 1
     assert taken.ack()
-
-
-def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_live, monkeypatch):
-    Task = make_live(roles=("owner",))
-    put = Task.put(task())
-    end = sessions.Sessions.end
-    joined = []
-
-    def joins() -> Any:
-        name = yield
-        try:
-            with Task.xq.session(name):
-                yield True
-        except xq.UnknownSession:
-            yield False
-
-    with another_process(make_live.db, joins) as other:
-        next(other)
-
-        def ends_late(self: sessions.Sessions, name: str, event: str) -> None:
-            joined.append(other.send(name))
-            end(self, name, event)
-
-        with Task.xq.session():
-            Task.take()
-            monkeypatch.setattr(sessions.Sessions, "end", ends_late)
-        monkeypatch.undo()
-    assert joined == [False]
-    assert state(Task, put) == "R"
-
-
-def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_live, monkeypatch):
-    Task = make_live(roles=("owner",))
-    Task.put(task())
-    held, lose = Task.take(), sessions.Sessions.lose
-
-    def child() -> Any:
-        Task.xq.session(mine).close()
-        yield "closed"
-
-    def loses_late(self: sessions.Sessions, session: sessions.Session) -> None:
-        monkeypatch.undo()
-        look(make_live.db)  # as the thread that looks after the database does
-        lose(self, session)
-
-    mine = sessions.of(make_live.db).own().uuid
-    monkeypatch.setattr(sessions.Sessions, "lose", loses_late)
-    with another_process(make_live.db, child) as other:
-        assert next(other) == "closed"
-        with pytest.raises(xq.WrongState):
-            held.ack()
 
 
 ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where writers are side by side
@@ -413,9 +245,15 @@ def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_fini
 
 
 @ON_SERVERS
-@LEVELS
-@pytest.mark.parametrize("roles", [(), ("owner",)])
-@pytest.mark.parametrize("finish", ["ack", "release"])
+@pytest.mark.parametrize(
+    ("level", "roles", "finish"),
+    [
+        ("READ COMMITTED", (), "ack"),
+        ("READ COMMITTED", ("owner",), "release"),
+        ("REPEATABLE READ", ("owner",), "ack"),
+        ("SERIALIZABLE", (), "release"),
+    ],
+)
 def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_live, level, roles, finish):
     isolate(make_live.db, level)
     Task = make_live(roles=roles)
@@ -432,32 +270,6 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
-
-
-@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # which tells who looks
-def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
-    make_live, monkeypatch
-):
-    monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
-    db = make_live.db
-    make_impatient(db)
-    Task = make_live()
-    Task.put(task())
-
-    def child() -> Any:
-        with db.atomic():
-            db.execute_sql("LOCK TABLE xq_session IN SHARE MODE")  # the link may not write there
-            yield Task.take().id
-        yield "committed"
-
-    with another_process(db, child) as other:
-        taken = next(other)
-        waits = Work(db, lambda: Task.take(timeout=PATIENCE))
-        eventually(lambda: db in threads())
-        assert next(other) == "committed"
-        other.kill()
-        eventually(lambda: not waits.goes_on)
-        assert waits.result().id == taken
 
 
 @ON_SERVERS

@@ -51,18 +51,11 @@ def test_a_task_of_a_killed_process_that_cannot_go_back_stops_no_other_and_comes
 
 
 @EACH_FAILURE
-def test_a_task_that_cannot_go_back_is_nothing_for_which_leaving_its_session_fails(queue, how):
+def test_a_row_that_cannot_be_moved_stops_no_other_where_a_session_is_left_or_a_timer_passes(queue, how):
     fail_for(queue, BAD, how)
     with queue.xq.session():
         queue.xq.take_many(3)
-    assert [task.name for task in queue.xq.take_many(3)] == ["good", "fine"]
-    assert queue.xq.check() == []
-
-
-@EACH_FAILURE
-def test_a_row_that_a_timer_cannot_move_stops_no_other(queue, how):
-    fail_for(queue, BAD, how)
-    queue.xq.take_many(3, ttr=1e-6)
+    assert [task.name for task in queue.xq.take_many(3, ttr=1e-6)] == ["good", "fine"]
     assert sorted(queue.take(timeout=STUCK).name for _ in range(2)) == ["fine", "good"]
     assert [task.name for task in queue.xq.by_state("T")] == ["good", "bad", "fine"]
     assert queue.xq.check() == []

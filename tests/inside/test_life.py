@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -14,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import peewee as pw
@@ -38,13 +39,12 @@ from tests.steps import (
     waiter,
     writing,
 )
-from tests.support.life import FEATURES, takes, watch
+from tests.support.life import FEATURES, LATE, seen, takes, watch
 from xq.runtime import maintenance
 from xq.sessions import liveness
 from xq.sessions import session as sessions
 
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
-TTR = {"no ttr": {}, "ttr": {"ttr": 3600}}
 
 
 @pytest.fixture(params=OWNERS)
@@ -69,63 +69,53 @@ def open_sessions(Task: Any) -> list[str]:
 # one session for each process and database
 
 
-def test_a_process_that_only_puts_has_no_session_and_no_thread(queue):
-    def child() -> Any:
-        queue.put({})
-        queue.xq.put_many([{}, {}])
-        queue.xq.stats()
-        yield threading.active_count(), queue.xq.sessions()
-
-    with another_process(queue._meta.database, child) as other:
-        assert next(other) == (1, [])
-
-
 def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queues(make_live):
     One, Two = make_live(FEATURES), another(make_live, "two")
 
     def child() -> Any:
-        yield open_sessions(One)
-        One.take()
-        yield open_sessions(One)
-        Two.take()
-        yield open_sessions(Two)
+        One.put({})
+        One.xq.put_many([{}, {}])
+        One.xq.stats()
+        yield threading.active_count(), open_sessions(One)
+        found = []
+        for Task in (One, Two):
+            Task.take()
+            found.append(open_sessions(Task))
+        yield found
 
     with another_process(One._meta.database, child) as other:
-        assert next(other) == []
-        first = next(other)
+        assert next(other) == (1, [])
+        first, second = next(other)
         assert len(first) == 1
-        assert next(other) == first
+        assert second == first
 
 
-def test_each_database_has_a_session_of_its_own(make_live, another_database):
-    with another_database() as elsewhere:
-        One, Two = make_live(FEATURES), live(elsewhere)(FEATURES)
-        One.take()
-        Two.take()
-        assert len({*open_sessions(One), *open_sessions(Two)}) == 2
+# kill -9, SIGSTOP
 
 
-# kill -9
-
-
-@pytest.mark.parametrize("ttr", TTR)
-def test_a_killed_process_gives_its_tasks_back(make_live, roles, ttr):
-    One = make_live(FEATURES | TTR[ttr], roles=roles)
+@pytest.mark.parametrize("ttr", [{}, {"ttr": 3600}], ids=["no ttr", "ttr"])
+def test_a_killed_process_gives_its_tasks_back_and_one_that_stands_still_keeps_them(make_live, roles, ttr):
+    One = make_live(FEATURES | ttr, roles=roles)
     Two = another(make_live, "two", roles=roles)
     watch(One)
     watch(Two)
-    One.xq.put_many([{}] * 6)
+    One.xq.put_many([{}] * 7)
     Two.put({})
     ours, buried = One.xq.take_many(2)
     buried.bury()
     One.put({}, delay=3600)
-    with another_process(make_live.db, takes(One, Two, n=3)) as other:
-        session = next(other)
-        assert (One.xq.count("T"), Two.xq.count("T")) == (4, 1)
-        other.kill()
-        eventually(lambda: One.xq.count("T") == 1 and Two.xq.count("T") == 0)
-    assert transitions(One) == {"X-R": 6, "X-W": 1, "R-T": 5, "T-B": 1, "T-R": 3}
-    assert transitions(Two) == {"X-R": 1, "R-T": 1, "T-R": 1}
+    with processes(make_live.db, takes(One), takes(One, Two, n=3)) as (stopped, killed):
+        next(stopped)
+        session = next(killed)
+        assert (One.xq.count("T"), Two.xq.count("T")) == (5, 1)
+        stopped.stop()
+        killed.kill()
+        eventually(lambda: One.xq.count("T") == 2 and Two.xq.count("T") == 0)
+        look(make_live.db)
+        assert transitions(One) == {"X-R": 7, "X-W": 1, "R-T": 6, "T-B": 1, "T-R": 3}
+        assert transitions(Two) == {"X-R": 1, "R-T": 1, "T-R": 1}
+        stopped.go_on()
+        assert len(stopped.send("ack")) == 1
     assert is_exact(One)
     eventually(lambda: session not in open_sessions(One))
     assert (state(One, ours), state(One, buried)) == ("T", "B")
@@ -170,48 +160,6 @@ def test_a_look_at_who_lives_that_fails_is_made_again(make_live, caplog):
             eventually(lambda: "the maintenance thread failed" in caplog.text)
             raise KeyError  # nothing is written that would be a reason to look
         eventually(lambda: Task.xq.count("T") == 0)
-
-
-def test_after_a_kill_its_former_owner_is_refused(queue):
-    """A process that was stopped, whose lock another program broke, is told that the task is another's."""
-    watch(queue)
-    queue.put({})
-
-    def child() -> Any:
-        task = queue.take()
-        yield task.id
-        session = sessions.of(queue._meta.database).current()
-        session.release()  # as when the system drops it
-        yield
-        with pytest.raises(xq.NotOwner):
-            task.ack()
-        yield True
-
-    with another_process(queue._meta.database, child) as other:
-        next(other)
-        next(other)
-        taken = eventually(queue.take)
-        assert next(other)
-        assert taken.ack().id == 1
-
-
-# SIGSTOP
-
-
-def test_a_process_that_stands_still_keeps_its_tasks(queue):
-    watch(queue)
-    queue.xq.put_many([{}] * 2)
-    with processes(queue._meta.database, takes(queue), takes(queue)) as (stopped, killed):
-        next(stopped)
-        next(killed)
-        stopped.stop()
-        killed.kill()
-        eventually(lambda: queue.xq.count("T") == 1)  # so who lives was looked at
-        look(queue._meta.database)
-        assert queue.xq.count("T") == 1
-        stopped.go_on()
-        assert len(stopped.send("ack")) == 1
-    assert queue.xq.stats().counts["R"] == 1
 
 
 # fork
@@ -280,19 +228,6 @@ def test_forks_of_a_process_whose_thread_works_do_not_hang(make_live):
     assert Task.xq.count("T") == 0
 
 
-def test_threads_may_share_a_task_and_one_of_them_finishes_it(queue):
-    queue.put({})
-    task = queue.take()
-
-    def ack() -> bool:
-        try:
-            return bool(task.ack())
-        except (xq.NotFound, xq.WrongState):
-            return False
-
-    assert sorted(in_threads(queue._meta.database, *[ack] * 8)) == [False] * 7 + [True]
-
-
 # normal exits
 
 PROGRAM = """
@@ -317,42 +252,29 @@ ENDS = {
     "a forked child": "multiprocessing.get_context('fork').Process(target=work).start()",
     "a spawned child": "multiprocessing.get_context('spawn').Process(target=work).start()",
     "os.fork": "pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: work()",
+    "os._exit": "work(); os._exit(3)",
     "the database closed": "work()._meta.database.close()",
 }
-
-
-def run(program: str, db: pw.Database, folder: Any, roles: tuple[str, ...]) -> int:
-    """Run a program to its end, and return its exit code."""
-    script = folder / "program.py"
-    text = PROGRAM.format(
-        kind=type(db).__name__,
-        name=db.database,
-        params=db.connect_params,
-        features=FEATURES,
-        roles=roles,
-        ends=textwrap.indent(program, "    "),
-    )
-    script.write_text(text)
-    path = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run([sys.executable, script], env=os.environ | {"PYTHONPATH": path}, timeout=PATIENCE).returncode
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_process_that_ends_gives_its_tasks_back_at_once(make_live, tmp_path, end):
     Task = make_live(FEATURES, roles=OWNERS["role"])
     Task.xq.put_many([{}] * 3)
-    assert run(ENDS[end], make_live.db, tmp_path, OWNERS["role"]) == (1 if end == "an exception" else 0)
+    script, code = tmp_path / "program.py", ENDS[end]
+    named = {"kind": type(make_live.db).__name__, "name": make_live.db.database, "params": make_live.db.connect_params}
+    script.write_text(
+        PROGRAM.format(**named, features=FEATURES, roles=OWNERS["role"], ends=textwrap.indent(code, "    "))
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run([sys.executable, script], env=env, timeout=PATIENCE).returncode
+    if end == "os._exit":  # without a word, as one that is killed
+        assert (found, Task.xq.count("T")) == (3, 2)
+        assert eventually(Task.take).id == 1
+        return
+    assert found == (1 if end == "an exception" else 0)
     assert Task.xq.stats().counts["R"] == 3  # and nobody was there to look
     assert Task.xq.sessions() == []
-
-
-def test_a_process_that_ends_without_a_word_gives_its_tasks_back_as_a_killed_one(make_live, tmp_path):
-    Task = make_live(FEATURES, roles=OWNERS["side table"])
-    Task.xq.put_many([{}] * 2)
-    assert run("work(); os._exit(3)", make_live.db, tmp_path, OWNERS["side table"]) == 3
-    assert Task.xq.count("T") == 2
-    assert eventually(Task.take).id == 1
-    eventually(lambda: Task.xq.count("T") == 1)
 
 
 def test_a_process_that_ends_finishes_what_its_thread_is_about(queue):
@@ -404,24 +326,6 @@ def joins(Task: Any) -> Callable[[], Generator[Any, Any, None]]:
     return script
 
 
-def test_the_last_process_to_leave_a_session_closes_it(queue):
-    queue.xq.put_many([{}] * 4)
-    with processes(queue._meta.database, joins(queue), joins(queue)) as others:
-        with queue.xq.session() as session:
-            queue.take()
-            for n, other in enumerate(others):
-                next(other)
-                assert other.send(session.uuid) == n + 2
-        assert queue.xq.count("T") == 3
-        assert next(others[1]) == 3
-        next(others[0])
-        # Whoever closes it may be the thread that looks after the queue in a process that has left already.
-        eventually(lambda: queue.xq.count("T") == 0)
-        eventually(lambda: session.uuid not in open_sessions(queue))
-    with pytest.raises(xq.UnknownSession):
-        queue.xq.session(session.uuid)
-
-
 def test_a_session_is_joined_in_a_transaction_that_began_before_it(queue):
     queue.xq.put({})
     with queue._meta.database.atomic():
@@ -432,21 +336,25 @@ def test_a_session_is_joined_in_a_transaction_that_began_before_it(queue):
     queue.ack(taken)
 
 
-def test_of_processes_that_leave_a_session_at_once_one_closes_it(queue):
+def test_the_last_process_to_leave_a_session_closes_it(queue):
     queue.xq.put_many([{}] * 5)
     with processes(queue._meta.database, *[joins(queue)] * 4) as others:
         with queue.xq.session() as session:
             queue.take()
-            for other in others:
+            for n, other in enumerate(others):
                 next(other)
-                other.send(session.uuid)
-        for other in others:
+                assert other.send(session.uuid) == n + 2
+        assert queue.xq.count("T") == 5
+        assert next(others[0]) == 5
+        for other in others[1:]:  # all at once
             other.post(None)
-        for other in others:
+        for other in others[1:]:
             other.hear()
-        # As there.
+        # Whoever closes it may be the thread that looks after the queue in a process that has left already.
         eventually(lambda: queue.xq.stats().counts == {"R": 5, "T": 0, "B": 0, "W": 0})
         eventually(lambda: session.uuid not in open_sessions(queue))
+    with pytest.raises(xq.UnknownSession):
+        queue.xq.session(session.uuid)
 
 
 def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
@@ -466,19 +374,6 @@ def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
         two.kill()
         eventually(lambda: queue.xq.count("T") == 0)
     assert transitions(queue) == {"X-R": 3, "R-T": 3, "T-R": 3}
-
-
-def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkeypatch):
-    monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
-    queue.put({})
-    with another_process(queue._meta.database, joins(queue)) as other:
-        next(other)
-        with queue.xq.session() as session:
-            assert other.send(session.uuid) == 1
-            waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
-        other.kill()
-        eventually(lambda: not waiting.goes_on)
-        assert waiting.result().id == 1
 
 
 def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_another(queue):
@@ -523,26 +418,6 @@ def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_liv
         assert next(other)
         make_live.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
         eventually(lambda: (One.xq.count("R"), Two.xq.count("R")) == (1, 1))
-
-
-def test_what_is_taken_in_a_session_that_another_process_closes_comes_back(queue):
-    """Before the process hears of it, which it does at its next look, it may have taken once more."""
-    queue.xq.put_many([{}] * 2)
-
-    def child() -> Any:
-        queue.take()
-        yield sessions.of(queue._meta.database).current().uuid
-        yield queue.take() is not None
-        look(queue._meta.database)
-        yield
-
-    with another_process(queue._meta.database, child) as other:
-        closed = next(other)
-        queue.xq.session(closed).close()
-        next(other)
-        next(other)
-        # If it has heard of it by then, it has taken in a session of its own, which is another.
-        eventually(lambda: closed not in [session for _, session, _ in queue.xq.taken()])
 
 
 # sessions and transactions
@@ -623,35 +498,30 @@ def test_who_looks_before_a_session_is_listed_looks_again(make_live, monkeypatch
 # session_ttr
 
 
-def test_a_lost_session_keeps_its_tasks_for_its_ttr_and_another_process_may_come_back_to_them(queue):
+@pytest.mark.parametrize("end", ["is left", "is lost", "is closed by another"])
+def test_a_session_keeps_its_tasks_for_its_ttr_and_another_process_may_come_back_to_them_when_it(queue, end):
     watch(queue)
     queue.put({})
     queue.xq.configure(session_ttr=3600)
-    with another_process(queue._meta.database, takes(queue)) as other:
-        lost = next(other)
-        other.kill()
+    with ExitStack() as ends:
+        if end == "is left":
+            with queue.xq.session() as session:
+                queue.take()
+            uuid = session.uuid
+        else:
+            other = ends.enter_context(another_process(queue._meta.database, takes(queue)))
+            uuid = next(other)
+            other.kill() if end == "is lost" else queue.xq.session(uuid).close()
         look(queue._meta.database)
         assert queue.xq.count("T") == 1
 
     def child() -> Any:
-        with queue.xq.session(lost):
+        with queue.xq.session(uuid):
             yield queue.ack(1).id
         yield
 
     with another_process(queue._meta.database, child) as other:
         assert next(other) == 1
-
-
-def test_a_closed_session_keeps_its_tasks_for_its_ttr(queue):
-    watch(queue)
-    queue.put({})
-    queue.xq.configure(session_ttr=3600)
-    with queue.xq.session() as session:
-        task = queue.take()
-    look(queue._meta.database)
-    assert queue.xq.count("T") == 1
-    with queue.xq.session(session.uuid):
-        task.ack()
 
 
 def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, caplog):
@@ -673,49 +543,6 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, 
     assert int(pid) != os.getpid()
 
 
-def test_a_session_that_another_process_closed_keeps_its_tasks_for_its_ttr_and_not_for_ever(queue):
-    watch(queue)
-    queue.put({})
-    queue.xq.configure(session_ttr=0.2)
-
-    def child() -> Any:
-        task = queue.take()
-        session = sessions.of(queue._meta.database).current()
-        yield session.uuid
-        eventually(lambda: session.closed)
-        with pytest.raises((xq.WrongState, xq.NotOwner)):
-            task.ack()
-        yield sessions.of(queue._meta.database).current().uuid != session.uuid
-
-    with another_process(queue._meta.database, child) as other:
-        queue.xq.session(next(other)).close()
-        eventually(lambda: queue.xq.count("R") == 1)
-        assert next(other)
-
-
-def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_live):
-    """Its time is over while the transaction that joins it is not yet committed."""
-    Task, db = make_live(FEATURES), make_live.db
-    watch(Task)
-    Task.put({})
-    ttr = 7  # longer than it takes to join the session, on a machine that stands still for a while, too
-    Task.xq.configure(session_ttr=ttr)
-    with another_process(db, takes(Task)) as other:
-        lost = next(other)
-        other.kill()
-    eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone())
-    with writing(db):
-        session = Task.xq.session(lost)
-        over = time.time() + ttr
-        looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
-        eventually(lambda: time.time() > over)
-        looks.start()
-        eventually(lambda: time.time() > over + 0.2)  # it waits for this transaction
-    looks.join(STUCK)
-    with session:
-        assert Task.ack(1).id == 1
-
-
 def test_the_ttr_of_sessions_is_stored_in_the_database(queue):
     def child() -> Any:
         queue.xq.configure(session_ttr=3600)
@@ -735,20 +562,14 @@ def test_the_ttr_of_sessions_is_stored_in_the_database(queue):
 
 
 @pytest.mark.parametrize(
-    ("value", "error"),
-    [
-        (-1, xq.BadValue),
-        (float("nan"), xq.BadValue),
-        (float("inf"), xq.BadValue),
-        ("5", xq.BadType),
-        (True, xq.BadType),
-    ],
+    ("value", "error"), [(-1, xq.BadValue), (math.nan, xq.BadValue), (math.inf, xq.BadValue), ("5", xq.BadType)]
 )
-def test_a_session_ttr_is_a_finite_number_of_seconds(queue, value, error):
-    queue.xq.configure(session_ttr=7)
+def test_a_session_ttr_is_a_finite_number_of_seconds(make, value, error):
+    Task = make()
+    Task.xq.configure(session_ttr=7)
     with pytest.raises(error, match="session_ttr"):
-        queue.xq.configure(session_ttr=value)
-    assert list(queue._meta.database.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
+        Task.xq.configure(session_ttr=value)
+    assert list(make.db.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
 
 
 def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_live):
@@ -790,3 +611,52 @@ def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(ki
     threads = [thread for thread in set(threading.enumerate()) - before if thread.name == "xq"]
     eventually(lambda: gc.collect() >= 0 and used() is None)
     eventually(lambda: not any(thread.is_alive() for thread in threads))
+
+
+def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_live):
+    """Its time is over while the transaction that joins it is not yet committed."""
+    Task, db = make_live(FEATURES), make_live.db
+    watch(Task)
+    Task.put({})
+    ttr = 7  # longer than it takes to join the session, on a machine that stands still for a while, too
+    Task.xq.configure(session_ttr=ttr)
+    with another_process(db, takes(Task)) as other:
+        lost = next(other)
+        other.kill()
+    eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone())
+    with writing(db):
+        session = Task.xq.session(lost)
+        over = time.time() + ttr
+        looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
+        eventually(lambda: time.time() > over)
+        looks.start()
+        eventually(lambda: time.time() > over + 0.2)  # it waits for this transaction
+    looks.join(STUCK)
+    with session:
+        assert Task.ack(1).id == 1
+
+
+def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkeypatch):
+    monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
+    queue.put({})
+    with another_process(queue._meta.database, joins(queue)) as other:
+        next(other)
+        with queue.xq.session() as session:
+            assert other.send(session.uuid) == 1
+            waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
+        other.kill()
+        eventually(lambda: not waiting.goes_on)
+        assert waiting.result().id == 1
+
+
+# timers
+
+
+def test_what_is_due_before_anybody_could_look_is_not_left_for_later(make_live, monkeypatch):
+    for module, seconds in ((maintenance, "FALLBACK"), (maintenance, "LOOK"), (liveness, "ORPHANS")):
+        monkeypatch.setattr(module, seconds, float(LATE))  # else each was left for a second, and then moved
+    Task = make_live({"delayed": True})
+    watch(Task)
+    for n in range(1, 41):
+        Task.put({}, delay=0.001)
+        seen(Task, "W-R", n)

@@ -9,6 +9,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.factories import task, tasks
 from tests.steps import (
@@ -19,11 +20,11 @@ from tests.steps import (
     is_exact,
     isolate,
     make_impatient,
+    processes,
     until_one_waits_for_a_lock,
 )
 from xq.core.errors import ConfigurationError
 from xq.core.ports import ErrorKind
-from xq.engine import unit
 
 KIND = pytest.mark.parametrize("kind", ["mariadb"])
 
@@ -34,57 +35,16 @@ def db(request):
         yield database
 
 
-@KIND
-def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(kind):
-    if reason := SERVERS[kind].missing():
-        pytest.skip(reason)
-    with SERVERS[kind]() as server:
-        server.create("app")
-        with closing(server.peewee("app")) as db:
-            Task = live(db)({"keep": True})
-            Task.put(task())
-            server.run("SET GLOBAL wait_timeout = 1")  # of connections from here on: those of the take
-            held = Task.take()
-            db.close()
-            assert Task.xq.count("T") == 1
-            idle = f"user = '{server.USER}' AND command = 'Sleep'"
-            found = f"SELECT MAX(time_ms) FROM information_schema.processlist WHERE {idle}"
-            eventually(lambda: server.run(found)[0][0] > 2000)
-            server.run("SET GLOBAL wait_timeout = DEFAULT")  # the ack may take longer than a second
-            assert held.ack().status == "D"
-
-
-@KIND
-def test_a_server_that_keeps_names_in_lower_case_refuses_a_table_with_capitals_and_has_others(kind):
-    if reason := SERVERS[kind].missing():
-        pytest.skip(reason)
-    with SERVERS[kind](lower_case_table_names=1) as server:
-        server.create("app")
-        with closing(server.peewee("app")) as db:
-            make = live(db)
-            with pytest.raises(ConfigurationError, match="in lower case: call Task so in the model's Meta"):
-                make(model=make.model(table_name="Task"))
-            Task = make(model=make.model(table_name="task"))
-            Task.put(task())
-            assert Task.take().ack()
-
-
-KEYS: dict[str, dict[str, Any]] = {
-    "one": {},
-    "several": {
+@pytest.mark.parametrize("set_names", ["utf8mb4 COLLATE utf8mb4_bin", "utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1"])
+def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(db, set_names):
+    db.init(db.database, **{**db.connect_params, "init_command": f"SET NAMES {set_names}"})
+    fields = {
         "site": pw.IntegerField(),
         "page": pw.CharField(),
         "meta": {"primary_key": pw.CompositeKey("site", "page")},
-    },
-}
-
-
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("set_names", ["utf8mb4 COLLATE utf8mb4_bin", "utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1"])
-def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(db, set_names, key):
-    db.init(db.database, **{**db.connect_params, "init_command": f"SET NAMES {set_names}"})
-    Task = live(db)({"history": True, "keep": True}, attributes=KEYS[key])
-    Task.put({"site": 1, "page": "a"} if KEYS[key] else {})
+    }
+    Task = live(db)({"history": True, "keep": True}, attributes=fields)
+    Task.put({"site": 1, "page": "a"})
     held = Task.take()
     assert [row.event for row in Task.xq.history(held.ack())] == ["put", "take", "ack"]
 
@@ -176,36 +136,6 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
         assert is_exact(Task)
 
 
-def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_and_is_raised_there(db, monkeypatch):
-    monkeypatch.setattr(unit, "REVIEW", -1.0)  # the queue is looked at again at any time
-    isolate(db, "SERIALIZABLE")  # where a look waits for who writes
-    Task = live(db)({"keep": True})
-    Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
-    db.create_tables([Other])
-    Other.create(name="a")
-    Task.put(task())
-    written = threading.Event()
-
-    def writes() -> None:
-        with db.atomic():
-            Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
-            db.execute_sql("UPDATE xq_queue SET version = version")
-            written.set()
-            Other.update(name="c").where(Other.id == 1).execute()
-
-    with db.atomic() as transaction:
-        Other.update(name="lost").where(Other.id == 1).execute()
-        other = Work(db, writes)
-        assert written.wait(STUCK)
-        with pytest.raises(pw.OperationalError, match="1213") as deadlock:
-            Task.xq._database.review()
-        transaction.rollback()
-    other.result()
-    assert Task.xq.adapter.store.classify(deadlock.value) is ErrorKind.CONFLICT
-    assert Task.xq.count() == 1
-    assert is_exact(Task)
-
-
 def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_anew_without_the_rest(db):
     Task = live(db)({"keep": True, "unique": True}, roles=("runat", "unique"))
     Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
@@ -234,7 +164,7 @@ def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
+@pytest.mark.parametrize("engine", ["MyISAM"])
 def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
     db.execute_sql(f"SET SESSION default_storage_engine = {engine}, SESSION default_tmp_storage_engine = {engine}")
     maker = live(db)
@@ -259,3 +189,80 @@ def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
     db.execute_sql(f"ALTER TABLE task_xq_count ENGINE = {engine}")
     (told,) = model.xq.check()
     assert f"task_xq_count is a table of {engine}" in told
+
+
+# The columns that MariaDB makes of others for `unique` and `utube` are stored: it damages indexes of virtual ones.
+# Those that xq 0.1 installed were virtual, and `install()` moves them.
+
+ON_SHARED = pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
+FEATURES = {"unique": True, "utube": True, "keep": True}
+QUEUE: dict[str, Any] = {"features": FEATURES, "roles": ("priority", "unique", "utube")}
+
+# What xq 0.1 installed in the place of today's columns and indexes, in its words; the rest is the same.
+OF_0_1 = (
+    "ALTER TABLE `task` DROP INDEX `task_xq_utube`, DROP COLUMN `task_xq_turn`",
+    "ALTER TABLE `task` DROP INDEX `task_xq_unique`, DROP COLUMN `task_xq_held`",
+    "ALTER TABLE `task_xq_utube_1` DROP INDEX open, DROP COLUMN open",
+    "ALTER TABLE `task_xq_utube_1` ADD COLUMN "
+    "open BOOLEAN GENERATED ALWAYS AS (taken < 1 AND k0 IS NOT NULL) VIRTUAL, ADD INDEX (open, priority, k0)",
+    "ALTER TABLE `task` ADD COLUMN IF NOT EXISTS `task_xq_turn` CHAR(64) CHARACTER SET ascii GENERATED ALWAYS AS "
+    "(SHA2(CONVERT(`utube` USING utf8mb4), 256)) VIRTUAL INVISIBLE, "
+    "ADD INDEX IF NOT EXISTS `task_xq_utube` (`status`, `task_xq_turn`, `priority`, `id`)",
+    "ALTER TABLE `task` ADD COLUMN IF NOT EXISTS `task_xq_held` CHAR(64) CHARACTER SET ascii GENERATED ALWAYS AS "
+    "(CASE WHEN (`status` IN ('R', 'T') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T')) "
+    "THEN SHA2(CONVERT(`job` USING utf8mb4), 256) END) VIRTUAL INVISIBLE, "
+    "ADD UNIQUE INDEX IF NOT EXISTS `task_xq_unique` (`task_xq_held`)",
+    "UPDATE xq_queue SET version = '5'",
+)
+
+
+def made_of_others(db):
+    """The columns that the database makes of others, and whether each is stored."""
+    found = db.execute_sql(
+        "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = DATABASE() "
+        "AND generation_expression IS NOT NULL"
+    )
+    return {name: "STORED" in extra for name, extra in found.fetchall()}
+
+
+STORED = {"task_xq_held": True, "task_xq_turn": True, "open": True}
+
+
+def as_of_0_1(make):
+    """A queue as xq 0.1 installed it, with tasks in all states, and a definition of it by this version."""
+    Task = make(**QUEUE)
+    for n, utube in enumerate("aabb"):
+        Task.put(task(job=str(n), utube=utube))
+    eventually(Task.take).ack()  # another connection may be refreshing the heads
+    assert eventually(Task.take)
+    for sql in OF_0_1:
+        make.db.execute_sql(sql)
+    assert made_of_others(make.db) == dict.fromkeys(STORED, False)
+    model = make.model()
+    xq.upgrade(
+        model, {"status": "status", "priority": "priority", "unique": "job", "utube": "utube"}, QUEUE["features"]
+    )
+    return model
+
+
+@ON_SHARED
+def test_install_moves_the_columns_that_0_1_installed(make_live):
+    Task = as_of_0_1(make_live)
+    with pytest.raises(xq.NotInstalled, match="layout 5, this is 10"):
+        Task.put(task())
+
+    def script():
+        Task.xq.install()
+        yield made_of_others(make_live.db)
+
+    with processes(make_live.db, *[script] * 3) as others:
+        assert [next(other) for other in others] == [STORED] * 3
+    assert Task.stats().transition == {"X-R": 4, "R-T": 2, "T-D": 1}
+    assert is_exact(Task)
+    with pytest.raises(xq.Duplicate):
+        Task.put(task(job="3"))
+    assert eventually(Task.take)
+    assert sorted(found.utube for found in Task.xq.by_state("T")) == ["a", "b"]
+    assert Task.take() is None
+    damages = make_live.db.execute_sql("CHECK TABLE task, task_xq_utube_1 EXTENDED").fetchall()
+    assert {found[-1] for found in damages} == {"OK"}

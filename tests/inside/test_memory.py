@@ -1,13 +1,24 @@
-"""What a process keeps of its calls: bounded, however they vary."""
+"""What a process and its statements keep: bounded, however calls vary."""
 
 from __future__ import annotations
 
 import gc
 import linecache
-from itertools import permutations
+from itertools import permutations, product
+from typing import Any
 
+import pytest
+
+from tests.factories import task
+from tests.steps import is_exact
+from tests.support.batches import taken
+from tests.support.history import transitions
+from xq.adapters.stores import Connection, FileConnection
 from xq.core import values
 from xq.engine import insert, steps
+
+# statements
+
 
 VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}
 
@@ -52,3 +63,43 @@ def test_a_statement_has_a_bounded_number_of_values(make, monkeypatch):
     sizes = [name[-1] for name in Task.xq._database.binding.steps if isinstance(name, tuple) and name[0] == "R"]
     assert sizes
     assert max(sizes) <= 4
+
+
+# batches
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
+def test_no_statement_names_all_tasks_of_a_large_queue(make, monkeypatch, observed):
+    Task = make({"events": True})
+    taken(Task, 3_000)
+    if observed:
+        Task.xq.on_change(lambda *told: None)
+    sent = [0]
+
+    def noting(plain: Any) -> Any:
+        def noted(self: Any, sql: str, values: Any = ()) -> Any:
+            sent.append(len(values))
+            return plain(self, sql, values)
+
+        return noted
+
+    for kind, name in product((Connection, FileConnection), ("execute", "change")):
+        monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
+    assert Task.xq.release_all() == 3_000
+    assert Task.xq.truncate() == 3_000
+    assert max(sent) < 3_000
+    assert is_exact(Task)
+
+
+# history
+
+
+def test_the_newest_row_stays_in_the_table_and_is_told_no_more(make):
+    Task = make({"history": 10})
+    Task.put(task())
+    Task.take()
+    Task.xq.clock.tick(100)
+    Task.xq.sweep()
+    assert transitions(Task) == []
+    assert [row.id for row in Task.xq.History.select()] == [2]
+    assert Task.xq._takes.timers.seconds() is None

@@ -61,14 +61,6 @@ def test_who_waits_is_given_what_is_put(make):
     assert waiting.result().id == 1
 
 
-def test_who_waits_for_the_end_of_a_task_hears_of_it(make):
-    Task = make(FEATURES)
-    Task.put({})
-    waiting = waiter(Task, lambda: Task.wait(1, PATIENCE))
-    assert Task.take().ack().id == 1
-    assert waiting.result()[1]
-
-
 def test_the_applications_transaction_is_one(make):
     Task = make(FEATURES)
     told = []
@@ -85,23 +77,6 @@ def test_the_applications_transaction_is_one(make):
     task.ack()
     assert told == [(task.id, "put"), (task.id, "take"), (task.id, "ack")]
     assert Task.xq.stats().transition == {"X-R": 1, "R-T": 1, "T-D": 1}
-
-
-def test_what_transactions_change_is_told_of_whichever_connection_is_there_after_the_commit(make):
-    Task = make(FEATURES)
-    told = []
-    Task.xq.on_change(lambda task, event, source, target: told.append((task.id, event)))
-
-    def work() -> None:
-        for _ in range(20):
-            with make.db.atomic():
-                Task.put({})
-                with suppress(KeyError), make.db.atomic():
-                    Task.put({})
-                    raise KeyError
-
-    in_threads(make.db, *[work] * 4)
-    assert sorted(told) == [(task.id, "put") for task in Task.select().order_by(Task.id)]
 
 
 def holds(Task: Any) -> Callable[[], Generator[Any, Any, None]]:

@@ -103,21 +103,6 @@ def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(altered, w
     assert is_exact(Task)
 
 
-def test_a_transaction_in_which_a_column_was_altered_fails_and_the_next_one_works(altered):
-    Task, alter = altered
-
-    def take() -> Any:
-        with Task._meta.database.atomic():
-            return Task.take().ack()
-
-    for how in ALTERED["name"] * 2:
-        alter(how)
-        with pytest.raises(pw.NotSupportedError, match="cached plan"):
-            take()
-        assert take().status == "D"
-    assert is_exact(Task)
-
-
 # the search
 
 SEARCHES = {  # filter -> the index by which the first page is read, and a page within

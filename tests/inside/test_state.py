@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import re
-import sqlite3
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,39 +18,35 @@ import xq
 from tests.conftest import SERVERS
 from tests.inside.steps import sleeps
 from tests.servers import MariaDB, Postgres, Server
-from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, in_threads
-from tests.support.servers_fail import ONLY_READ, Standby
+from tests.steps import PATIENCE, STUCK, Work, eventually, in_threads
+from tests.support.servers_fail import ONLY_READ
 from tests.support.tubes import Rows
 from xq.core.ports import ErrorKind
 from xq.runtime.threads import threads
 from xq.tubes import Tubes
-from xq.tubes.state import LOOK, STATES, State
+from xq.tubes.state import State
 
-NOBODY = 65534
-SOON = 0.5  # seconds of a delay
-
-# What is refused, and nothing is changed by.
-CALLS: Mapping[str, Callable[[Tubes, Any], Any]] = {
-    "put": lambda queue, tube: tube.put("refused"),
-    "take": lambda queue, tube: tube.take(0),
-    "take, waiting": lambda queue, tube: tube.take(),
-    "touch": lambda queue, tube: tube.touch(1, 1),
-    "ack": lambda queue, tube: tube.ack(1),
-    "release": lambda queue, tube: tube.release(1),
-    "peek": lambda queue, tube: tube.peek(1),
-    "bury": lambda queue, tube: tube.bury(1),
-    "kick": lambda queue, tube: tube.kick(),
-    "delete": lambda queue, tube: tube.delete(1),
-    "release_all": lambda queue, tube: tube.release_all(),
-    "truncate": lambda queue, tube: tube.truncate(),
-    "drop": lambda queue, tube: tube.drop(),
-    "tasks_by_state": lambda queue, tube: tube.tasks_by_state("r"),
-    "create_tube": lambda queue, tube: queue.create_tube("another", "fifo"),
-    "create_tube, if_not_exists": lambda queue, tube: queue.create_tube(tube.name, "fifo", if_not_exists=True),
-    "cfg": lambda queue, tube: queue.cfg(ttr=10),
-    "session": lambda queue, tube: queue.session(),
-    "identify, as another": lambda queue, tube: queue.identify(uuid.uuid4()),
-}
+# What is refused, and nothing is changed by: a method of a tube, and its arguments.
+OF_TUBE: Sequence[tuple[Any, ...]] = (
+    *(
+        ("put", "refused"),
+        ("take", 0),
+        ("take",),
+        ("touch", 1, 1),
+        ("ack", 1),
+        ("release", 1),
+        ("peek", 1),
+        ("bury", 1),
+    ),
+    *(("kick",), ("delete", 1), ("release_all",), ("truncate",), ("drop",), ("tasks_by_state", "r")),
+)
+OF_ALL: Sequence[Callable[[Tubes, Any], Any]] = (
+    lambda queue, tube: queue.create_tube("another", "fifo"),
+    lambda queue, tube: queue.create_tube(tube.name, "fifo", if_not_exists=True),
+    lambda queue, tube: queue.cfg(ttr=10),
+    lambda queue, tube: queue.session(),
+    lambda queue, tube: queue.identify(uuid.uuid4()),
+)
 
 
 def answers(call: Callable[[], Any]) -> str:
@@ -68,7 +60,8 @@ def answers(call: Callable[[], Any]) -> str:
 
 def refused(queue: Tubes, tube: Any) -> set[str]:
     """The states that all calls are refused in."""
-    return {answers(lambda call=call: call(queue, tube)) for call in CALLS.values()}  # type: ignore[misc]
+    of_tube = {name: answers(lambda: getattr(tube, name)(*values)) for name, *values in OF_TUBE}  # noqa: B023
+    return {*of_tube.values(), *(answers(lambda call=call: call(queue, tube)) for call in OF_ALL)}  # type: ignore[misc]
 
 
 def seen(queue: Tubes) -> Any:
@@ -134,23 +127,6 @@ def test_the_state_follows_from_what_is_found(found, state):
     assert answers(here.check) == ("" if state == "RUNNING" else state)
 
 
-def test_the_error_names_the_state_and_says_why():
-    for state in set(STATES) - {"RUNNING"}:
-        assert re.search(rf"{state}, not RUNNING: .*(read|written)", str(xq.NotRunning(state)))
-
-
-def test_there_are_the_five_states_of_the_classic_tubes():
-    assert set(STATES) == {"INIT", "STARTUP", "RUNNING", "ENDING", "WAITING"}
-
-
-def test_a_database_without_tubes_that_may_be_written_is_running(db):
-    queue = Tubes(db)
-    assert queue.state() == "RUNNING"
-    assert queue.tube() == []
-    queue.create_tube("tube", "fifo").put("a")
-    assert queue.state() == "RUNNING"
-
-
 # files
 
 
@@ -190,17 +166,6 @@ def test_the_tubes_of_a_file_that_is_opened_for_reading_wait_and_can_be_looked_a
     assert filled.tube.tube.take(0).data == "a"
 
 
-def test_a_file_without_tubes_that_is_opened_for_reading_is_at_its_beginning(file):
-    with closing(sqlite3.connect(file)) as made:
-        made.execute("CREATE TABLE other (id)")
-    with closing(for_reading(file)) as db:
-        queue = Tubes(db)
-        assert queue.state() == "INIT"
-        assert queue.tube() == []
-        assert answers(lambda: queue.create_tube("tube", "fifo")) == "INIT"
-        assert uuid.UUID(queue.identify())
-
-
 @pytest.mark.parametrize("name", ["tube", "rows"])
 def test_a_connection_that_may_only_ask_is_refused_at_once_and_others_are_not(filled, name):
     tube, db = filled.tube[name], filled.database
@@ -226,51 +191,6 @@ def test_within_a_transaction_of_the_application_the_state_is_told_and_nothing_i
         db.execute_sql("PRAGMA query_only = 0")
         assert filled.state() == "RUNNING"
     assert [task.data for task in tube.tasks_by_state("r")] == ["a", "kept"]
-
-
-def test_to_ask_for_the_state_locks_nobody_out(filled):
-    db = filled.database
-    with closing(sqlite3.connect(db.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        assert in_a_thread(db, filled.state) == "RUNNING"
-        other.execute("ROLLBACK")
-
-
-def test_a_user_who_may_not_write_the_file_is_told_so():
-    with tempfile.TemporaryDirectory() as made, closing(pw.SqliteDatabase(f"{made}/app.db", timeout=20)) as db:
-        os.chmod(made, 0o755)
-        queue: Any = Tubes(db)
-        tube = queue.create_tube("tube", "fifo")
-        tube.put("a")
-        tube.release(tube.take(0))  # by which the file stays open: else who may not write could not even read it
-
-        def stranger():
-            if os.geteuid() == 0:
-                os.setuid(NOBODY)  # what the modes say does not hold for root
-            yield queue.state(), refused(queue, tube), seen(queue)[2]["tube"]["ready"]
-
-        def owner():
-            if os.geteuid() == 0:
-                for file in Path(made).iterdir():
-                    os.chown(file, NOBODY, NOBODY)
-                os.setuid(NOBODY)
-            assert queue.state() == "RUNNING"  # and the connection stays
-            for file in Path(made).iterdir():
-                file.chmod(0o444)
-            yield queue.state(), answers(lambda: tube.put("refused"))
-
-        for file in Path(made).iterdir():
-            file.chmod(0o444)
-        with another_process(db, stranger) as other:
-            assert next(other) == ("WAITING", {"WAITING"}, 1)
-        for file in Path(made).iterdir():
-            file.chmod(0o644)
-        with another_process(db, owner) as other:
-            assert next(other) == ("WAITING", "WAITING")
-        for file in Path(made).iterdir():
-            file.chmod(0o644)
-        assert queue.state() == "RUNNING"
-        assert tube.take(0).data == "a"
 
 
 # servers
@@ -376,36 +296,6 @@ def test_who_waits_is_told_when_the_server_begins_to_only_read(server, there, ki
     eventually(lambda: state_of(queue) == "WAITING")
 
 
-def test_who_waits_for_room_is_told_when_the_server_begins_to_only_read(server, there):
-    queue: Any = Tubes(there)
-    tube = queue.create_tube("tube", "limfifottl", capacity=1)
-    tube.put("a")
-    waiting = Work(there, lambda: tube.put("b", timeout=PATIENCE))
-    eventually(lambda: tube.is_awaited)
-    may_be_written(server, there.database, False)
-    if isinstance(server, MariaDB):
-        assert answers(waiting.result) in ("ENDING", "WAITING")
-    there.close()
-    eventually(lambda: state_of(queue) == "WAITING")
-
-
-def test_who_waits_outlives_a_server_that_cannot_be_asked_for_a_while(server, there):
-    queue: Any = Tubes(there)
-    tube = queue.create_tube("tube", "fifottl")
-    waiting = Work(there, lambda: tube.take(PATIENCE))
-    eventually(lambda: tube.is_awaited)
-    server.stop()
-    until = time.monotonic() + 2 * LOOK
-    tube.model.xq._waiting.wake_all()
-    eventually(lambda: time.monotonic() > until)
-    tube.model.xq._waiting.wake_all()
-    server.start()
-    there.close()
-    eventually(lambda: state_of(queue) == "RUNNING")
-    tube.put("a")
-    assert waiting.result().data == "a"
-
-
 def test_what_a_session_held_that_was_left_while_the_server_only_read_comes_back(server, there):
     queue: Any = Tubes(there)
     tube = queue.create_tube("tube", "fifottl")
@@ -417,20 +307,6 @@ def test_what_a_session_held_that_was_left_while_the_server_only_read_comes_back
     there.close()
     eventually(lambda: state_of(queue) == "RUNNING")
     eventually(lambda: ready(tube) == 1)
-
-
-def test_a_process_that_only_puts_is_refused_at_once(server, there):
-    queue: Any = Tubes(there)
-    tube = queue.create_tube("tube", "fifo")
-    tube.put("a")
-    may_be_written(server, there.database, False)
-    there.close()
-    eventually(lambda: state_of(queue) == "WAITING")
-    assert answers(lambda: tube.put("b")) == "WAITING"
-    may_be_written(server, there.database, True)
-    there.close()
-    eventually(lambda: state_of(queue) == "RUNNING")
-    assert tube.put("b").id > 1
 
 
 def test_who_may_write_a_replica_all_the_same_does_not():
@@ -455,57 +331,3 @@ def test_who_may_write_a_replica_all_the_same_does_not():
             server.run("SET GLOBAL read_only = 0")
             eventually(lambda: queue.state() == "RUNNING")
             assert tube.take(PATIENCE).data == "late"
-
-
-def test_a_standby_begins_waits_and_runs_when_it_is_promoted():
-    if reason := Postgres.missing():
-        pytest.skip(reason)
-    with Postgres() as primary:
-        primary.create("app")
-        with (
-            closing(primary.peewee("app")) as db,
-            Standby(primary) as standby,
-            closed_at_last(standby.peewee("app")) as there,
-        ):
-            queue: Any = Tubes(there)
-            eventually(lambda: state_of(queue) == "INIT")
-            assert answers(lambda: queue.create_tube("tube", "fifottl")) == "INIT"
-            made: Any = Tubes(db)
-            tube = made.create_tube("tube", "fifottl")
-            tube.put("a")
-            tube.put("late", delay=SOON)
-            assert made.state() == "RUNNING"
-            eventually(
-                lambda: (
-                    state_of(queue) == "WAITING" and queue.tube() == ["tube"] and seen(queue)[2]["tube"]["total"] == 2
-                )
-            )
-            assert refused(queue, queue.tube.tube) == {"WAITING"}
-            db.close()
-            primary.stop("immediate")
-            assert queue.state() == "WAITING"
-            standby.run("SELECT pg_promote()")
-            eventually(lambda: state_of(queue) == "RUNNING")
-            assert queue.tube.tube.take(0).data == "a"
-            assert queue.tube.tube.take(PATIENCE).data == "late"
-            assert queue.tube.tube.model.xq.check() == []
-
-
-def test_one_who_asks_wakes_the_thread_that_rests(db_of_a_file):
-    queue, db = db_of_a_file
-    tube = queue.create_tube("tube", "fifottl")
-    assert tube.take(0) is None
-    maintenance = threads()[db]
-    with maintenance.working:
-        maintenance.paused = True  # as if it had been told that the file may not be written
-        states = [queue.state()]
-        assert answers(lambda: tube.take(0)) == "STARTUP"
-    assert states == ["STARTUP"]
-    eventually(lambda: queue.state() == "RUNNING")
-    assert tube.take(0) is None
-
-
-@pytest.fixture
-def db_of_a_file(file: Path) -> Iterator[Any]:
-    with closing(pw.SqliteDatabase(str(file), timeout=20)) as db:
-        yield Tubes(db), db

@@ -20,20 +20,12 @@ from tests.steps import (
 )
 from tests.support import tubes as support
 from tests.support.tubes import Rows, left_of_tubes, opened, put
+from xq.adapters.peewee import PeeweeStore
 from xq.adapters.tubes import TubeRecords
 from xq.runtime.waiters import Waiting
+from xq.sessions import session as sessions
 
 clock, queue, shared, tube, subqueues = support.clock, support.queue, support.shared, support.tube, support.subqueues
-
-
-def test_a_put_waits_for_room(shared):
-    tube = shared.create_tube("tube", "limfifottl", capacity=1)
-    tube.put("a")
-    waits = Work(shared.database, lambda: tube.put("b", timeout=PATIENCE))
-    eventually(lambda: tube.model.xq.adapter.waiting.anybody)
-    tube.take(0)
-    tube.ack(1)
-    assert waits.result().data == "b"
 
 
 def test_a_kick_of_more_than_are_buried_kicks_those_and_leaves_no_transaction_open(subqueues):
@@ -132,3 +124,45 @@ def test_puts_that_wait_for_room_are_served_first_come_first_served(shared):
         for _ in waits:
             tube.model.xq._waiting.committed_elsewhere()  # signals may come more than once
         assert one.result().data == data
+
+
+# what tubes cost where there are many
+
+
+def test_making_a_tube_reads_no_more_rows_when_there_are_others(sqlite_db, monkeypatch):
+    queue, read = xq.Tubes(sqlite_db), 0
+    plain = PeeweeStore.execute
+
+    def execute(self, sql, values=()):
+        nonlocal read
+        found = plain(self, sql, values)
+        read += len(found)
+        return found
+
+    monkeypatch.setattr(PeeweeStore, "execute", execute)
+    needed = []
+    for n in range(6):
+        before = read
+        queue.create_tube(f"tube {n}", "fifottl")
+        needed.append(read - before)
+    assert needed[-1] == needed[1], "the first makes what all share, too"
+
+
+def test_tubes_that_nobody_writes_are_not_looked_at_again(sqlite_db, monkeypatch):
+    queue = xq.Tubes(sqlite_db)
+    for n in range(30):
+        queue.create_tube(f"tube {n}", "fifottl").put(n)
+    (upkeep,) = sessions.of(queue.database).reaper.others
+    looked, plain = [], PeeweeStore.execute
+
+    def execute(self, sql, values=()):
+        looked.append(sql)
+        return plain(self, sql, values)
+
+    monkeypatch.setattr(PeeweeStore, "execute", execute)
+    upkeep.expire()
+    assert len([sql for sql in looked if "UNION ALL" in sql]) == 2, "many by one statement"
+    looked.clear()
+    monkeypatch.setattr(upkeep, "_next_look", 0.0)
+    upkeep.expire()
+    assert len(looked) == 1, "whether anything was committed"

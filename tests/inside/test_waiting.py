@@ -24,14 +24,16 @@ from tests.steps import (
     waiter,
     waiters,
 )
-from tests.support import fallback
-from tests.support import waiting as support
-from tests.support.waiting import FEATURES, SOON, take, taken
+from tests.support import wait as support
+from tests.support.wait import FEATURES, SOON, take, taken
 from xq.engine import unit
+from xq.runtime import waiters as runtime
+from xq.runtime.threads import threads
+from xq.runtime.waiters import Deadline
 
 shared, full = support.shared, support.full
 
-no_fallback = fallback.no_fallback
+no_fallback = support.no_fallback
 
 
 def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
@@ -106,7 +108,11 @@ def test_a_waiter_that_ends_before_it_has_looked_wakes_the_next(shared, kind, tu
     assert second.result() == put
 
 
-def test_a_take_can_be_interrupted_from_the_keyboard(shared):
+@pytest.mark.parametrize("what", ["a take", "a wait"])
+def test_who_waits_can_be_interrupted_from_the_keyboard_and_leaves_nobody_waiting(shared, what):
+    put = shared.put(task())
+    if what == "a take":
+        shared.take()
     mine = threading.get_ident()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
@@ -118,13 +124,14 @@ def test_a_take_can_be_interrupted_from_the_keyboard(shared):
     interrupter = Work(shared._meta.database, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            shared.take(timeout=PATIENCE)
+            shared.take(timeout=PATIENCE) if what == "a take" else shared.wait(put, timeout=PATIENCE)
         interrupter.result()
     finally:
         signal.signal(signal.SIGINT, before)
     assert shared.xq.waiting() == []
+    assert not shared.xq._waiting.anybody
     put = shared.put(task())
-    assert shared.take(timeout=PATIENCE) == put
+    assert shared.take(timeout=PATIENCE) is not None
 
 
 def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
@@ -181,3 +188,43 @@ def test_a_put_that_may_wait_for_room_listens_before_it_looks(make_shared, timeo
     with pytest.raises(xq.Full):
         Task.put(task(), timeout=timeout)
     assert looked[:2] == [False, timeout > 0]
+
+
+# waits for the end of a task
+
+
+def test_a_put_that_is_refused_leaves_nobody_waiting(make):
+    Task = make({"limit": 1})
+    Task.put(task())
+    with pytest.raises(xq.Full):
+        Task.xq.put(task(), wait=1)
+    with pytest.raises(xq.BadType):
+        Task.xq.put(task(), wait=1, bogus=1)
+    assert Task.xq.waiting() == []
+    assert not Task.xq._waiting.anybody
+
+
+def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_live, monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(Deadline, "left", property(lambda self: 0.0 if over.is_set() else float(PATIENCE)))
+    monkeypatch.setattr(runtime, "_sleep", lambda awake, seconds: over.wait(seconds) and False)
+    Task = make_live()
+    db = Task._meta.database
+    put = Task.put(task())
+
+    def acks():
+        yield "begun"
+        Task.take().ack()
+        yield "done"
+
+    with another_process(db, acks) as other:
+        assert next(other) == "begun"
+        waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+        eventually(lambda: db in threads())
+        deaf = threads()[db]
+        deaf.end()
+        deaf.thread.join(PATIENCE)
+        assert next(other) == "done"
+        assert waits.goes_on
+        over.set()
+        assert waits.result() == (put, True)

@@ -74,7 +74,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/core/errors.py",
         "return _unpickled, (type(self), self.args, self.__dict__)",
         "return _unpickled, (type(self), self.args, {})",
-        (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole",),
+        (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole_and_says_what_its_attributes_are",),
     ),
     # what a transition writes
     Mutant(
@@ -82,14 +82,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/core/compile.py",
         '        roles["runat"] = After(("now",), (seconds(timer),)) if timer else None',
         '        if timer:\n            roles["runat"] = After(("now",), (seconds(timer),))',
-        (f"{CONTRACT}/test_time.py::test_a_buried_or_done_task_has_no_timer_left_over",),
+        (f"{CONTRACT}/test_time.py::test_a_task_moves_at_its_time_and_neither_before_nor_without_one",),
     ),
     Mutant(
         "the ttl begins before the delay is over",
         "xq/core/compile.py",
         "waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()",
         "waits = ()",
-        (f"{CONTRACT}/test_time.py::test_the_deadline_is_put_time_and_delay_and_ttl",),
+        (f"{CORE}/test_calls.py::test_a_call_returns_writes_and_counts_what_its_line_says",),
     ),
     # moves, puts, time
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/engine/take.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
-        (f"{UNIT}/test_doubts.py",),
+        (f"{UNIT}/test_errors.py::test_an_error_that_the_handler_of_a_signal_may_have_raised_leaves_a_take_in_doubt",),
     ),
     Mutant(
         "a batch of tasks that cannot be moved stops those behind it",
@@ -215,7 +215,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/engine/install.py",
         "                    self._check_states()\n",
         "",
-        (f"{CONTRACT}/test_faults.py::test_a_definition_that_lacks_states_with_tasks_in_them_is_not_installed",),
+        (f"{CORE}/test_install.py::test_features_may_not_go_while_tasks_are_in_their_states",),
     ),
     Mutant(
         "uninstalling one queue drops the records of the others",
@@ -255,7 +255,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "if seconds is not None and seconds <= 0 and",
         "if seconds is not None and seconds <= -3600 and",
         (
-            f"{CONTRACT}/test_tubes.py::test_what_a_session_has_taken_of_a_class_is_kept_for_its_ttr_and_given_back_then",
+            f"{CONTRACT}/test_tubes_processes.py::test_a_take_of_a_class_waits_also_for_what_an_ended_session_keeps_for_its_ttr",
             f"{INSIDE}/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",
         ),
     ),
@@ -299,14 +299,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/workers/outcomes.py",
         "return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
         "return FIRST *",
-        (f"{CONTRACT}/test_worker.py::test_what_fails_is_released_with_a_delay_that_grows",),
+        (f"{CONTRACT}/test_worker.py::test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says",),
     ),
     Mutant(
         "a task is tried once more than max_attempts",
         "xq/runtime/workers/attempts.py",
         "elif most and attempt.number >= most:",
         "elif most and attempt.number > most:",
-        (f"{CONTRACT}/test_worker.py::test_what_fails_too_often_is_buried_with_its_error",),
+        (
+            f"{CONTRACT}/test_worker.py"
+            "::test_a_failed_attempt_is_a_warning_of_one_line_until_the_task_is_buried_with_its_error",
+        ),
     ),
     Mutant(
         "a second SIGTERM is not heard while a task is worked on",
@@ -328,7 +331,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/selectors.py",
         'return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"',
         'return f"{self.by_key(of)}{due}"',
-        (f"{CONTRACT}/test_operators.py::test_only_a_taken_task_can_be_snatched", f"{CORE}/test_transitions.py"),
+        (
+            f"{CORE}/test_calls.py::test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks",
+            f"{CORE}/test_transitions.py",
+        ),
     ),
     Mutant(
         "what is due at this very moment is not moved",
@@ -370,7 +376,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/groups.py",
         'return f"{of}taken < {self.most} AND',
         'return f"{of}taken <= {self.most} AND',
-        (f"{CORE}/test_utube.py::test_of_each_utube_one_task_is_taken_at_a_time_in_the_order_of_put",),
+        (f"{CORE}/test_utube.py::test_tasks_of_utubes_are_taken_as_their_story_says",),
     ),
     Mutant(
         "the newest row of the history goes to the archive",
@@ -393,7 +399,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/sqlite/event_context.py",
         'context[OWNER] = event, values.get("owner")',
         'context[OWNER] = EVENT, values.get("owner")',
-        (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
+        (f"{CORE}/test_history.py::test_what_is_done_is_told_by_the_name_of_its_event",),
     ),
     Mutant(
         "the liveness lock is not taken",
@@ -429,14 +435,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/postgres/dialect.py",
         'locked = f"{query}{self.lock} SKIP LOCKED"',
         "locked = query",
-        (f"{CORE}/test_ownership.py::test_threads_never_take_one_task_twice", f"{CORE}/test_processes.py"),
+        (f"{CORE}/test_ownership.py::test_threads_never_take_one_task_twice",),
     ),
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
         "adapters/databases/postgres/triggers.py",
         '(("delete", "changed"), ("truncate", f"{self.known[\'table\']} AS changed"))',
         '(("delete", "changed"),)',
-        (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
+        (f"{CORE}/test_take.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
         "rows of a dirty group pile up",
@@ -450,10 +456,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/mariadb/dialect.py",
         "{self.named(rows, f'{self.table}.')}{fence}{self.lock}\"",
         "{self.named(rows, f'{self.table}.')}{fence}\"",
-        (
-            f"{CORE}/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",
-            f"{CORE}/test_processes.py",
-        ),
+        (f"{CORE}/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",),
     ),
     Mutant(
         "on PostgreSQL a task that another session has taken meanwhile passes the fence",
@@ -511,7 +514,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/pipeline/archives.py",
         "found = [row for row in found if row[0] not in redone]",
         "found = [*found]",
-        (f"{INSIDE}/test_archive.py::test_what_is_done_again_while_tasks_leave_stays",),
+        (f"{INSIDE}/test_archive.py::test_what_moves_while_tasks_leave_stays_and_so_does_its_history",),
         tier="rest",
     ),
     Mutant(
@@ -551,7 +554,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/tubes.py",
         '[pw.SQL("AUTOINCREMENT")] if of_sqlite else None',
         "None",
-        (f"{CONTRACT}/test_tubes.py::test_an_id_is_never_used_again",),
+        (f"{CONTRACT}/test_tubes.py::test_a_tube_returns_tells_and_counts_what_its_story_says",),
     ),
     Mutant(
         "a tube whose table is gone keeps its name",
@@ -565,21 +568,23 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/tubes/tube.py",
         "if move[0] in LETTERS.values() and move[-1] in ENDS)",
         "if move[-1] in ENDS)",
-        (f"{CONTRACT}/test_tubes.py::test_what_is_kept_when_it_is_done_is_done_once",),
+        (f"{CONTRACT}/test_tubes.py::test_a_tube_returns_tells_and_counts_what_its_story_says",),
     ),
     Mutant(
         "another session may ack a task of a custom driver",
         "xq/tubes/custom.py",
         "        if owner is None or owner.session != self._host.session():\n",
         "        if owner is None:\n",
-        (f"{CONTRACT}/test_tubes.py::test_a_class_of_ones_own_is_a_type", f"{CONTRACT}/test_tubes.py"),
+        (f"{CONTRACT}/test_tubes.py::test_a_tube_returns_tells_and_counts_what_its_story_says",),
     ),
     Mutant(
         "what is due in a tube that is not open is left",
         "xq/tubes/upkeep.py",
         "in self._due_at.items() if at <= now]:",
         "in self._due_at.items() if at <= now - 3600]:",
-        (f"{CONTRACT}/test_tubes_upkeep.py::test_a_process_that_takes_from_one_tube_expires_what_is_due_in_another",),
+        (
+            f"{CONTRACT}/test_tubes_processes.py::test_a_process_that_takes_from_one_tube_expires_what_is_due_in_another",
+        ),
     ),
     # Django
     Mutant(
@@ -587,7 +592,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/django/guard.py",
         "changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]",
         "changed = values",
-        (f"{DJANGO}/test_store.py::test_save_of_a_stale_instance_moves_no_task",),
+        (f"{DJANGO}/test_store.py::test_save_moves_a_task_only_by_a_status_that_the_application_assigned",),
     ),
     Mutant(
         "a transaction of SQLite reads before it locks",

@@ -392,22 +392,11 @@ exit 1
 """
 
 
-def test_a_block_that_raises_fails_at_its_line_of_the_document(tmp_path):
-    (tmp_path / "README.py").write_text(program(BLOCKS.format(last="one / 0")))
-    ran = run("README.py", cwd=tmp_path)
-    assert ran.returncode != 0
-    assert "line 17" in ran.stderr
-    assert "ZeroDivisionError" in ran.stderr
-
-
-def test_blocks_see_what_those_before_them_defined(tmp_path):
-    (tmp_path / "README.py").write_text(program(BLOCKS.format(last="print(one)")))
-    assert run("README.py", cwd=tmp_path).stdout == "1\n"
-
-
-def test_a_block_that_is_not_closed_is_an_error():
-    with pytest.raises(AssertionError, match="not closed"):
-        program("```python\none = 1\n")
+def test_a_block_sees_those_before_it_and_fails_at_its_line_of_the_document(tmp_path):
+    for last, code, told in (("print(one)", 0, "1\n"), ("one / 0", 1, "line 17")):
+        (tmp_path / "README.py").write_text(program(BLOCKS.format(last=last)))
+        ran = run("README.py", cwd=tmp_path)
+        assert (ran.returncode, told in ran.stdout + ran.stderr) == (code, True), ran
 
 
 WALK = """\
@@ -435,25 +424,21 @@ python app/one.py
 """
 
 
-def test_a_walk_writes_files_runs_commands_and_compares_what_they_print(tmp_path):
+def test_what_a_walk_or_a_program_prints_is_compared(tmp_path):
     assert is_walk(WALK)
     check_walk(WALK.format(second=2), tmp_path)
     with pytest.raises(AssertionError, match=r"printed:\s+1\s+3"):
         check_walk(WALK.format(second=3), tmp_path)
-
-
-def test_what_a_program_shows_is_compared(tmp_path):
     check_program("```python\nprint(1)\n```\n\n```text\n1\n```\n", tmp_path)
     with pytest.raises(AssertionError, match="not printed"):
         check_program("```python\nprint(1)\n```\n\n```text\n2\n```\n", tmp_path)
 
 
-def test_a_block_that_is_marked_is_no_part_of_a_program_and_a_hidden_one_is():
-    text = "<!--\n```python\none = 1\n```\n-->\n\n<!-- not run: no such server -->\n```python\none = 2\n```\n"
-    assert [block.text for block in blocks(text)] == ["one = 1\n"]
-
-
-def test_blocks_in_tabs_are_no_part_of_a_program():
+def test_which_blocks_are_of_a_program():
+    marked = "<!--\n```python\none = 1\n```\n-->\n\n<!-- not run: no such server -->\n```python\none = 2\n```\n"
+    assert [block.text for block in blocks(marked)] == ["one = 1\n"], "a hidden one is, one that is marked is not"
     tabs = "::::{tab-set}\n:::{tab-item} SQLite\n```python\none = 1\n```\n:::\n::::\n\n```python\none = 2\n```\n"
-    assert [block.text for block in blocks(tabs)] == ["one = 2\n"]
+    assert [block.text for block in blocks(tabs)] == ["one = 2\n"], "those in tabs are not"
     assert [tab["code"] for tab in TAB.finditer(tabs)] == ["one = 1\n"]
+    with pytest.raises(AssertionError, match="not closed"):
+        program("```python\none = 1\n")

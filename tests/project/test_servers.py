@@ -11,7 +11,6 @@ from pathlib import Path
 import peewee as pw
 import pytest
 
-from tests import servers
 from tests.servers import PATIENCE, MariaDB, Postgres, Server, shared
 from tests.steps import eventually
 
@@ -64,45 +63,6 @@ def test_a_server_that_is_stopped_or_crashes_is_there_again_on_its_port_with_its
         database.close()
         assert server.port == port
     assert not server.folder.exists()
-
-
-def test_no_two_servers_choose_the_same_port_also_while_one_is_not_started(monkeypatch):
-    monkeypatch.setattr(servers, "PORTS", (20_000, 20_100))
-    kept = [servers._free_port("127.0.0.1") for _ in range(20)]
-    assert len({port for port, _ in kept}) == 20
-    for _, socket in kept:
-        socket.close()
-
-
-@KINDS
-def test_settings_are_those_of_the_server(kind):
-    with kind(durable=True, max_connections=17) as server:
-        (setting,) = server.run({Postgres: "SHOW max_connections", MariaDB: "SELECT @@max_connections"}[kind])
-        assert int(setting[0]) == 17
-        (setting,) = server.run(
-            {Postgres: "SHOW fsync", MariaDB: "SELECT @@innodb_flush_log_at_trx_commit, @@innodb_doublewrite"}[kind]
-        )
-        assert setting in [("on",), (1, 1)]
-
-
-@KINDS
-def test_a_database_is_dropped_whoever_has_it_open_and_its_name_is_free_again(kind):
-    server = shared(kind)
-    database = filled(server, "dropped")
-    database.begin()
-    database.execute_sql("UPDATE t SET a = 8")
-    server.drop("dropped")
-    with pytest.raises(pw.PeeweeException):
-        rows(database)
-    database.close()
-    with pytest.raises(pw.OperationalError):
-        database.connect()
-    server.create("dropped")
-    with pytest.raises((pw.ProgrammingError, pw.OperationalError)):
-        rows(database)
-    database.close()
-    server.drop("dropped")
-    server.drop("dropped")
 
 
 @KINDS

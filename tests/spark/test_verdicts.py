@@ -86,10 +86,14 @@ def test_a_report_refuses_its_thresholds_before_it_reads(spark, make_live, tmp_p
 
 
 def test_a_folder_that_holds_other_things_is_refused(spark, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadValue, match=r"notes\.txt does not belong to a report: give a new or empty folder"):
-        write_report(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "of files").mkdir()
+    (tmp_path / "of files" / "notes.txt").write_text("mine")
+    (tmp_path / "of folders" / "states").mkdir(parents=True)
+    for folder, name in (("of files", "notes.txt"), ("of folders", "states")):
+        to = Folder(spark, tmp_path / folder)
+        with pytest.raises(BadValue, match=f"{name} does not belong to a report: give a new or empty folder"):
+            write_report(to, ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
+        assert [path.name for path in (tmp_path / folder).iterdir()] == [name]
 
 
 def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark, tmp_path, browser):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from tests.steps import eventually, transitions
 from xq.sessions import session as sessions
 
 FEATURES = {"buried": True, "delayed": True}
+LATE = 3600  # seconds
 
 
 def watch(Task: Any) -> None:
@@ -25,3 +27,8 @@ def takes(*queues: Any, n: int = 1) -> Callable[[], Generator[Any, Any, None]]:
             what = yield [getattr(task, what)().id for task in held]
 
     return script
+
+
+def seen(Task: Any, transition: str, n: int = 1) -> Any:
+    """Have a transition come about, while this thread does nothing but look."""
+    return eventually(lambda: transitions(Task)[transition] == n)

@@ -1,4 +1,4 @@
-"""What goes wrong, in which order it is told, and that class, instance and handle tell the same."""
+"""The classes of errors: what they carry, what they note, and how drivers' errors become one of them."""
 
 from __future__ import annotations
 
@@ -6,60 +6,59 @@ import copy
 import inspect
 import pickle
 import re
+import sqlite3
 import subprocess
 import sys
 import traceback
 from pathlib import Path
 
 import pytest
+from psycopg import DataError, ProgrammingError, errors
+from pymysql import err
 
 import xq
 from tests.timing import in_sequence
+from xq.adapters.drivers import DRIVERS
+from xq.core.ports import PASSING, ErrorKind
+from xq.engine.take import InDoubtTakes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # the errors
 
 
-def test_every_error_is_an_error_of_xq():
-    for error in (
-        xq.ConfigurationError,
-        xq.Conflict,
-        xq.NotInstalled,
-        xq.FeatureOff,
-        xq.BadValue,
-        xq.BadType,
-        xq.NotFound,
-        xq.WrongState,
-        xq.NotOwner,
-        xq.Duplicate,
-        xq.Full,
-        xq.UnknownSession,
-    ):
-        assert issubclass(error, xq.Error)
+def test_errors_of_values_and_types_are_those_of_python_as_well():
     assert issubclass(xq.BadValue, ValueError)
     assert issubclass(xq.BadType, TypeError)
     assert issubclass(xq.Conflict, xq.ConfigurationError)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        xq.NotFound("Task", 5),
-        xq.WrongState("ack", 5, "R", ("T",)),
-        xq.NotOwner("ack", 5, "me"),
-        xq.FeatureOff("put needs it", feature="delayed"),
-        xq.Duplicate("Task", "a", 5),
-        xq.Full("Task", 2, 1),
-        xq.NotInstalled("Task", ["a table"]),
-        xq.UnknownSession("a"),
-        xq.Conflict("keep", "zombie", "(T, ack)"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_reaches_another_process_whole(error):
+RAISED = [
+    xq.NotFound("Task", 5),
+    xq.WrongState("ack", 5, "R", ("T",)),
+    xq.NotOwner("ack", 5, "me"),
+    xq.SessionLost("ack", 5, "me"),
+    xq.FeatureOff("put needs it", feature="delayed"),
+    xq.Duplicate("Task", "a", 5),
+    xq.Full("Task", 2, 1),
+    xq.Undone("Task", 5),
+    xq.NotInstalled("Task", ["a table"]),
+    xq.UnknownSession("a"),
+    xq.Conflict("keep", "zombie", "(T, ack)"),
+    xq.TubeExists("mails", "fifo"),
+    xq.UnknownTube("mails", []),
+    xq.TubeBusy("mails", 1),
+    xq.TubeDropped("mails"),
+    xq.NotRunning("WAITING"),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_an_error_reaches_another_process_whole_and_says_what_its_attributes_are(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    told = inspect.getdoc(type(error)) or ""
+    assert [name for name in vars(error) if f"`{name}`" not in told] == []
 
 
 ERRORS = [value for name in xq.__all__ if isinstance(value := getattr(xq, name), type) and issubclass(value, xq.Error)]
@@ -101,104 +100,100 @@ def test_every_error_has_the_section_that_its_note_names(error):
     assert anchor in [heading.lower() for heading in headings]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        xq.NotFound("Task", 5),
-        xq.WrongState("ack", 5, "R", ("T",)),
-        xq.NotOwner("ack", 5, "me"),
-        xq.SessionLost("ack", 5, "me"),
-        xq.FeatureOff("put needs it", feature="delayed"),
-        xq.Duplicate("Task", "a", 5),
-        xq.Full("Task", 2, 1),
-        xq.Undone("Task", 5),
-        xq.NotInstalled("Task", ["a table"]),
-        xq.UnknownSession("a"),
-        xq.Conflict("keep", "zombie", "(T, ack)"),
-        xq.TubeExists("mails", "fifo"),
-        xq.UnknownTube("mails", []),
-        xq.TubeBusy("mails", 1),
-        xq.TubeDropped("mails"),
-        xq.NotRunning("WAITING"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_says_what_its_attributes_are(error):
-    told = inspect.getdoc(type(error)) or ""
-    assert [name for name in vars(error) if f"`{name}`" not in told] == []
-
-
-# before any SQL
-
-OFF = {
-    "put delay": ({"delayed"}, lambda Task: Task.put({}, delay=5)),
-    "put ttl": ({"ttl", "lifetime"}, lambda Task: Task.put({}, ttl=5)),
-    "put ttr": ({"ttr"}, lambda Task: Task.put({}, ttr=5)),
-    "put on_conflict": ({"unique"}, lambda Task: Task.put({}, on_conflict="skip")),
-    "put_many delay": ({"delayed"}, lambda Task: Task.xq.put_many([{}], delay=5)),
-    "take ttr": ({"ttr"}, lambda Task: Task.take(ttr=5)),
-    "take_many ttr": ({"ttr"}, lambda Task: Task.xq.take_many(1, ttr=5)),
-    "take_many of none": ({"ttr"}, lambda Task: Task.xq.take_many(0, ttr=5)),
-    "ack delay": ({"zombie"}, lambda Task: Task.ack(1, delay=5)),
-    "ack_many delay": ({"zombie"}, lambda Task: Task.xq.ack_many([1], delay=5)),
-    "ack_many of none": ({"zombie"}, lambda Task: Task.xq.ack_many([], delay=5)),
-    "release delay": ({"delayed"}, lambda Task: Task.release(1, delay=5)),
-    "release ttl": ({"ttl", "lifetime"}, lambda Task: Task.release(1, ttl=5)),
-    "release_many delay": ({"delayed"}, lambda Task: Task.xq.release_many([1], delay=5)),
-    "bury": ({"buried"}, lambda Task: Task.bury(1)),
-    "bury_many": ({"buried"}, lambda Task: Task.xq.bury_many([1])),
-    "dig": ({"buried"}, lambda Task: Task.dig(1)),
-    "dig n": ({"buried"}, lambda Task: Task.dig(n=1)),
-    "kick": ({"buried"}, lambda Task: Task.kick(1)),
-    "plow": ({"buried"}, lambda Task: Task.plow()),
-    "touch": ({"ttl", "ttr", "lifetime"}, lambda Task: Task.touch(1, 5)),
-    "snatch delay": ({"delayed"}, lambda Task: Task.xq.snatch(1, delay=5)),
-    "restart": ({"delayed", "keep", "zombie"}, lambda Task: Task.xq.restart(1)),
-}
-
-
-@pytest.mark.parametrize("call", OFF)
-def test_what_belongs_to_a_feature_that_is_off_names_the_feature(make, call):
-    features, run = OFF[call]
-    Task = make({})
-    with pytest.raises(xq.FeatureOff) as off:
-        run(Task)
-    assert off.value.feature in features
-    assert any(feature in str(off.value) for feature in features)
-
-
-@pytest.mark.parametrize("call", OFF)
-def test_a_feature_that_is_off_is_told_before_any_sql_runs(make, call):
-    model = make.model()
-    xq.upgrade(model, {"status": "status"})
-    with pytest.raises(xq.FeatureOff):
-        OFF[call][1](model)
-
-
-BAD_SECONDS = {
-    "ack": lambda Task: Task.ack(999, delay=-1),
-    "release": lambda Task: Task.release(999, delay=-1),
-    "dig": lambda Task: Task.dig(999, ttl=-1),
-    "snatch": lambda Task: Task.xq.snatch(999, delay=-1),
-    "restart": lambda Task: Task.xq.restart(999, delay=-1),
-    "switch": lambda Task: Task.xq.switch(999, "R", delay=-1),
-    "touch": lambda Task: Task.touch(999, -1),
-    "update": lambda Task: Task.ack(999, update={"status": "R"}),
-    "target": lambda Task: Task.xq.switch(999, "nowhere"),
-}
-
-
-@pytest.mark.parametrize("call", BAD_SECONDS)
-def test_a_bad_value_is_told_before_the_task_is_looked_for(make, call):
-    model = make.model()
-    xq.upgrade(
-        model,
-        {"status": "status", "runat": "runat"},
-        {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5},
-    )
-    with pytest.raises(xq.BadValue):
-        BAD_SECONDS[call](model)
-
-
 def test_xq_tells_its_version():
     assert isinstance(xq.__version__, str)
+
+
+# the kind of an error, as the driver that raised it classifies it
+
+
+def of_sqlite(kind: type[sqlite3.Error], code: int, text: str = "") -> sqlite3.Error:
+    error = kind(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+def of_postgres(kind: type[errors.Error], function: str = "", context: str = "") -> errors.Error:
+    """An error as a function of the server raised it, beneath a function or a trigger if there is a context."""
+    diagnostic = type("Diagnostic", (), {"source_function": function, "context": context})()
+    raised: type[errors.Error] = type("Raised", (kind,), {"diag": diagnostic})
+    return raised("")
+
+
+EXPECTED = [
+    ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_UNIQUE), "DUPLICATE"),
+    ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_CHECK), "CONSTRAINT"),
+    ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_READONLY_DIRECTORY), "READ_ONLY"),
+    ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_ERROR), "PERMANENT"),
+    ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_BUSY), "TRANSIENT"),
+    ("sqlite", sqlite3.ProgrammingError("Error binding parameter 1: type 'X' is not supported"), "BAD_TYPE"),
+    ("sqlite", OverflowError("int too large"), "BAD_VALUE"),
+    ("postgres", of_postgres(errors.DeadlockDetected), "CONFLICT"),
+    ("postgres", of_postgres(errors.SerializationFailure), "CONFLICT"),
+    ("postgres", of_postgres(errors.LockNotAvailable), "LOCKED"),
+    ("postgres", of_postgres(errors.UniqueViolation), "DUPLICATE"),
+    ("postgres", of_postgres(errors.ForeignKeyViolation), "CONSTRAINT"),
+    ("postgres", of_postgres(errors.ReadOnlySqlTransaction), "READ_ONLY"),
+    ("postgres", of_postgres(errors.InsufficientPrivilege, "aclcheck_error"), "DENIED"),
+    ("postgres", of_postgres(errors.InsufficientPrivilege, "aclcheck_error", "a trigger"), "PERMANENT"),
+    ("postgres", of_postgres(errors.InsufficientPrivilege, "ExecWithCheckOptions"), "PERMANENT"),
+    ("postgres", of_postgres(errors.UndefinedFunction), "BAD_TYPE"),
+    ("postgres", of_postgres(errors.UndefinedFunction, context="a trigger"), "PERMANENT"),
+    ("postgres", of_postgres(errors.NumericValueOutOfRange), "BAD_VALUE"),
+    ("postgres", of_postgres(errors.FeatureNotSupported, "numeric_int4"), "BAD_VALUE"),
+    ("postgres", of_postgres(errors.FeatureNotSupported, "transformStmt"), "PERMANENT"),
+    ("postgres", of_postgres(errors.ObjectNotInPrerequisiteState), "PERMANENT"),
+    ("postgres", of_postgres(errors.DiskFull), "TRANSIENT"),
+    ("postgres", DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), "BAD_VALUE"),
+    ("postgres", ProgrammingError("cannot adapt type 'X'"), "BAD_TYPE"),
+    ("mariadb", err.OperationalError(1213, "Deadlock found"), "CONFLICT"),
+    ("mariadb", err.OperationalError(1305, "SAVEPOINT s1 does not exist"), "CONFLICT"),
+    ("mariadb", err.OperationalError(1305, "FUNCTION f does not exist"), "PERMANENT"),
+    ("mariadb", err.OperationalError(1205, "Lock wait timeout exceeded"), "LOCKED"),
+    ("mariadb", err.IntegrityError(1062, "Duplicate entry"), "DUPLICATE"),
+    ("mariadb", err.IntegrityError(1451, "a foreign key constraint fails"), "CONSTRAINT"),
+    ("mariadb", err.OperationalError(4025, "CONSTRAINT `c` failed"), "CONSTRAINT"),
+    ("mariadb", err.OperationalError(1290, "the --read-only option"), "READ_ONLY"),
+    ("mariadb", err.OperationalError(1142, "UPDATE command denied"), "DENIED"),
+    ("mariadb", err.DataError(1264, "Out of range value"), "BAD_VALUE"),
+    ("mariadb", err.ProgrammingError("nan can not be used with MySQL"), "BAD_VALUE"),
+    ("mariadb", TypeError("a collection is no value"), "BAD_TYPE"),
+    ("mariadb", err.OperationalError(1021, "Disk full"), "TRANSIENT"),
+    ("mariadb", err.ProgrammingError(1146, "Table 't' doesn't exist"), "PERMANENT"),
+    *((name, error, "NOT_DATABASE") for name in DRIVERS for error in (KeyError("a"), RuntimeError({}), SystemExit(1))),
+]
+
+
+@pytest.mark.parametrize(
+    ("driver", "error", "kind"), EXPECTED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_driver_names_the_kind_of_an_error(driver, error, kind):
+    assert DRIVERS[driver].classify(error) is ErrorKind[kind]
+
+
+def test_a_missing_privilege_may_be_granted_later_on_mariadb_only():
+    passing = {name: driver.passing - PASSING for name, driver in DRIVERS.items()}
+    assert passing == {"sqlite": set(), "postgres": set(), "mariadb": {ErrorKind.DENIED}}
+
+
+# errors from which it is known that a take took nothing
+
+
+class Store:
+    """A database that has raised none of these errors."""
+
+    def classify(self, error):
+        return ErrorKind.NOT_DATABASE
+
+
+class Batches:
+    store = Store()
+
+
+@pytest.mark.parametrize("kind", [xq.BadValue, xq.BadType, KeyError, KeyboardInterrupt])
+def test_an_error_that_the_handler_of_a_signal_may_have_raised_leaves_a_take_in_doubt(kind):
+    assert not InDoubtTakes(Batches()).excluded_by(kind("by the application"))  # type: ignore[arg-type]
+
+
+def test_an_error_that_xq_raises_before_it_takes_leaves_no_doubt():
+    assert InDoubtTakes(Batches()).excluded_by(xq.ConfigurationError("other features"))  # type: ignore[arg-type]

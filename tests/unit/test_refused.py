@@ -1,262 +1,207 @@
-"""What is refused before any SQL runs, verb by verb and feature by feature."""
+"""What is refused before any SQL runs: definitions of a queue, and calls."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.support import batches, ownership
+from tests.support import batches
+from tests.support.calls import CALLS, UPKEEP
 from tests.support.history import ALL
 from tests.support.operators import RETRY
 from tests.support.put import sequence
 from xq import BadType, BadValue, FeatureOff
 
-COUNTED = {"buried": True, "delayed": True, "keep": True}
+# definitions
+
 WORDED = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
+UNIQUE = ("runat", "unique")
 
-# finish
-
-
-def test_a_bad_update_is_told_before_the_task_is_looked_for(make):
-    Task = make()
-    with pytest.raises(xq.BadValue):
-        Task.ack(1, update={"nonsense": 1})
-
-
-# limit
-
-
-@pytest.mark.parametrize("limit", [0, -1, "5", 1.5, True])
-def test_a_limit_is_a_whole_number_of_one_or_more(make, limit):
-    with pytest.raises(xq.ConfigurationError, match="limit"):
-        make({"limit": limit})
-
-
-# take
-
-
-@pytest.mark.parametrize("tube", [5, b"a", ["a"]])
-def test_a_tube_is_named_by_text(make, tube):
-    Task = make(roles=("runat", "tube"))
-    with pytest.raises(xq.BadType):
-        Task.take(tube=tube)
-
-
-def test_a_tube_needs_the_role(make):
-    Task = make()
-    with pytest.raises(xq.FeatureOff, match="tube") as off:
-        Task.take(tube="left")
-    assert off.value.role == "tube"
-
-
-# options
-
-
-def test_an_option_that_is_not_there_is_told_with_those_that_are(make):
-    Task = make({"delayed": True, "ttr": 5}, roles=("runat", "ttr"))
-    calls = {
-        "take of Task has no option 'timout': it takes timeout, tube, ttr": lambda: Task.take(timout=1),
-        "ack of Task has no option 'updte': it takes update": lambda: Task.ack(1, updte={}),
-        "put of Task has no option 'wiat': it takes wait, timeout, delay": lambda: Task.put({}, wiat=1),
-        "put takes a task of Task as a mapping: put({'name': ...})": lambda: Task.put(name="a"),
-    }
-    for message, call in calls.items():
-        with pytest.raises(xq.BadType) as refused:
-            call()
-        assert str(refused.value).startswith(message)
+# what stands in the error, what `make` is given
+DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
+    *(("limit", {"features": {"limit": limit}}) for limit in (0, -1, "5", 1.5, True)),
+    (r"not_check_session.*ttr", {"features": {"not_check_session": True}}),
+    ("owner", {"roles": ("owner",), "attributes": {"owner": pw.CharField(max_length=10, null=True)}}),
+    *(
+        ("'priority'", {"roles": ("priority",), "attributes": {"priority": field(null=True)}})
+        for field in (pw.DateField, pw.BooleanField, pw.BlobField, pw.TextField)
+    ),
+    # holes that time would fall through
+    ("unique", {"features": {"unique": "R", "delayed": True}, "roles": UNIQUE}),
+    ("unique", {"features": {"unique": "WR", "delayed": True, "ttr": 60}, "roles": UNIQUE}),
+    *(("unique", {"features": {"unique": states}, "roles": UNIQUE}) for states in ("", "Q", "RX", 5)),
+    (r"unique.*role 'unique'", {"features": {"unique": True}, "roles": ("runat",)}),
+    ("tube", {"tube_stats": ["a"]}),
+    *(("tube_stats", {"roles": ("tube",), "tube_stats": wrong}) for wrong in ("a", [5], [None], [""], 5)),
+    *(("methods", {"methods": wrong}) for wrong in (5, "put", ["put", "nonsense"])),
+    # statuses: letters to different words
+    *(
+        ("status", {"features": WORDED, "statuses": wrong})
+        for wrong in (
+            *({"R": "same", "T": "same"}, {"R": "T"}, {"R": 5}, {"R": None}, {"R": True}, {"R": 1.5}),
+            *({5: "new"}, [("R", "new")], "new"),
+        )
+    ),
+    ("'q'", {"statuses": {"q": "x"}}),
+    ("'X'", {"statuses": {"X": "the letter of no row"}}),
+    ("'S'", {"statuses": {"S": "the letter of another tube"}}),
+    ("'ready'", {"statuses": {"ready": "R"}}),
+    *(
+        ("status", {"features": WORDED, "attributes": {"status": pw.IntegerField(default=0)}, "statuses": statuses})
+        for statuses in ({}, {"R": 0}, {"R": 0, "T": 1, "W": 2, "B": 3, "D": "done"})
+    ),
+    (
+        "later",
+        {"features": WORDED, "attributes": {"status": pw.CharField(max_length=1)}, "statuses": {"W": "later"}},
+    ),
+    *(
+        ("status", {"attributes": {"status": field(null=True)}})
+        for field in (pw.BooleanField, pw.DoubleField, pw.DateTimeField)
+    ),
+]
 
 
-# put
+def test_a_definition_is_refused_and_leaves_the_model_as_it_was(make, subtests):
+    for match, definition in DEFINITIONS:
+        options = dict(definition)
+        model = make.model(**options.pop("attributes", {}))
+        with subtests.test(f"{match}: {definition}"):
+            with pytest.raises(xq.ConfigurationError, match=match):
+                make(**options, model=model)
+            assert not hasattr(model, "xq")
+            assert not hasattr(model, "put")
+            assert not model._meta.only_save_dirty  # save() writes all, as it did
 
 
-@pytest.mark.parametrize("column", ["status", "runat", "attempts"])
-def test_a_sequence_must_not_bring_what_is_the_queues_own(make, column):
-    Task = make({"ttl": 10}, roles=("runat", "attempts"))
-    with pytest.raises(xq.BadValue, match=column):
-        Task.put(sequence(Task, **{"size": 1, column: 1}))
-
-
-@pytest.mark.parametrize("bad", ["abc", b"abc", {"name": "a"}, 5, None])
-def test_put_many_takes_tasks_and_not_one_task(make, bad):
-    Task = make()
-    with pytest.raises(xq.BadType):
-        Task.xq.put_many(bad)
-
-
-# stats
-
-
-def test_tube_stats_need_the_role(make):
-    with pytest.raises(xq.ConfigurationError, match="tube"):
-        make(COUNTED, tube_stats=["a"])
-
-
-@pytest.mark.parametrize("wrong", ["a", [5], [None], [""], 5])
-def test_tube_stats_is_a_list_of_names(make, wrong):
-    with pytest.raises(xq.ConfigurationError, match="tube_stats"):
-        make(COUNTED, roles=("runat", "tube"), tube_stats=wrong)
-
-
-# batches
-
-
-@pytest.mark.parametrize("many", batches.TARGETS)
-def test_one_task_is_not_many(make, many):
-    Task = make(batches.FEATURES)
-    for bad in ["abc", b"abc", {"id": 1}, 5, None]:
-        with pytest.raises(xq.BadType):
-            getattr(Task.xq, many)(bad)
+def test_a_clock_that_tells_no_time_is_refused(make):
+    with pytest.raises(xq.ConfigurationError, match="clock"):
+        xq.upgrade(make.model(), {"status": "status"}, clock="x")  # type: ignore[arg-type]
 
 
 def test_roles_are_told_with_the_fields_that_hold_them(make):
-    Task = make({"unique": "WRTB"}, roles=("runat", "unique"))
+    Task = make({"unique": "WRTB"}, roles=UNIQUE)
     assert Task.xq.roles == {"status": "status", "runat": "runat", "unique": "job"}
 
 
-# operators
+# calls
+
+Call = Callable[[Any], Any]
+OWNED = {"buried": True, "keep": True, "ttr": 60}
+DELAYED = {"delayed": True, "keep": True, "ttr": 60}
+TIMED = {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5}
+NOT_MANY = ("abc", b"abc", {"id": 1}, 5, None)
+NO_MOMENTS = {True: BadType, "now": BadType, b"": BadType, math.nan: BadValue, math.inf: BadValue, 1e300: BadValue}
 
 
-@pytest.mark.parametrize("event", ["nonsense", "put", "switch"])
-def test_call_runs_events_that_a_key_alone_can_run(make, event):
-    Task = make({"retry": RETRY})
-    with pytest.raises(xq.BadValue, match=event):
-        Task.xq.call(event, 1)
+def ask(verb: str, *args: Any, **options: Any) -> Call:
+    return lambda Task: getattr(Task.xq, verb)(*args, **options)
 
 
-def test_an_event_is_named_by_text(make):
-    with pytest.raises(xq.BadType):
-        make({"retry": RETRY}).xq.call(5, 1)
+def put_a_sequence(name: str) -> Call:
+    return lambda Task: Task.put(sequence(Task, **{"size": 1, name: 1}))
 
 
-# ownership
+# the features, the error, what it tells, the calls
+REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
+    ({}, BadValue, "nonsense", [ask("ack", 1, update={"nonsense": 1})]),
+    ({}, BadType, "tube", [ask("take", tube=tube) for tube in (5, b"a", ["a"])]),
+    ({}, BadType, "", [ask("put_many", wrong) for wrong in NOT_MANY]),
+    (batches.FEATURES, BadType, "", [ask(many, wrong) for many in batches.TARGETS for wrong in NOT_MANY]),
+    *(({"ttl": 10}, BadValue, name, [put_a_sequence(name)]) for name in ("status", "runat", "attempts")),
+    *(({"retry": RETRY}, BadValue, name, [ask("call", name, 1)]) for name in ("nonsense", "put", "switch")),
+    ({"retry": RETRY}, BadType, "", [ask("call", 5, 1)]),
+    (OWNED, BadValue, "", [ask("session", "abc"), ask("session", "")]),
+    (OWNED, BadType, "", [ask("session", 5)]),
+    *(
+        (ALL, error, name, [ask("history", **{name: value})])
+        for name in ("since", "until")
+        for value, error in NO_MOMENTS.items()
+    ),
+    # a time is looked at before the task is looked for
+    *(
+        (TIMED, BadValue, "", [ask(verb, 999, delay=delay)])
+        for verb in ("ack", "release", "dig", "snatch", "restart")
+        for delay in (-1, math.nan)
+    ),
+    (DELAYED, BadValue, "", [ask("release", 999, delay=math.inf), ask("restart", 999, delay=math.inf)]),
+    (TIMED, BadValue, "", [ask("dig", 999, ttl=-1), ask("touch", 999, -1), ask("ack", 999, update={"status": "R"})]),
+    (DELAYED, BadValue, "", [ask("switch", 999, target) for target in ("Q", "nowhere", "W")]),
+    (DELAYED, BadValue, "", [ask("switch", 999, "W", delay=delay) for delay in (-1, math.inf)]),
+    (DELAYED, BadValue, "", [ask("switch", 999, "R", delay=-1)]),
+    # options that a call does not have, with those that it has
+    ({"ttr": 5}, BadType, "take of Task has no option 'timout': it takes timeout, tube, ttr", [ask("take", timout=1)]),
+    ({}, BadType, "ack of Task has no option 'updte': it takes update", [ask("ack", 1, updte={})]),
+    (DELAYED, BadType, "put of Task has no option 'wiat': it takes wait, timeout, delay", [ask("put", {}, wiat=1)]),
+    ({}, BadType, r"put takes a task of Task as a mapping: put\(\{'name': \.\.\.\}\)", [ask("put", name="a")]),
+    ({"limit": 5}, BadType, "timeout", [ask("put_many", [{}], timeout=5)]),
+    (WORDED, BadType, "nonsense", [ask(verb, nonsense=1) for verb in ("put", "take", "plow")]),
+    (WORDED, BadType, "nonsense", [ask(verb, 1, nonsense=1) for verb in ("ack", "release", "dig")]),
+    (WORDED, BadType, "update", [ask("put", update=5)]),
+    (WORDED, BadType, "timeout", [ask("release", 1, timeout=5)]),
+    ({"history": True, "limit": 5}, BadValue, "no event 'history'", [ask("call", "history", 1)]),
+]
 
 
-owner, queue = ownership.owner, ownership.queue
+def test_a_call_is_refused_before_any_sql_runs(make, subtests):
+    for number, (features, error, match, calls) in enumerate(REFUSED):
+        for which, call in enumerate(calls):
+            with subtests.test(f"{number}, {which}: {error.__name__} {match}"):
+                Task = make(features, roles=("runat", "tube", "attempts"))
+                with pytest.raises(error, match=match or None):
+                    call(Task)
 
 
-@pytest.mark.parametrize(("name", "error"), [("abc", xq.BadValue), ("", xq.BadValue), (5, xq.BadType)])
-def test_a_session_is_named_by_its_uuid(queue, name, error):
-    with pytest.raises(error):
-        queue.xq.session(name)
+LIVES = {"ttl", "lifetime"}
+
+# the features of which one is named, the calls
+OFF: list[tuple[set[str], list[Call]]] = [
+    ({"delayed"}, [ask("put", {}, delay=5), ask("put_many", [{}], delay=5), ask("snatch", 1, delay=5)]),
+    ({"delayed"}, [ask("release", 1, delay=5), ask("release_many", [1], delay=5)]),
+    (LIVES, [ask("put", {}, ttl=5), ask("release", 1, ttl=5), ask("switch", 1, "R", ttl=5)]),
+    ({"ttr"}, [ask("put", {}, ttr=5), ask("take", ttr=5), ask("take_many", 1, ttr=5), ask("take_many", 0, ttr=5)]),
+    ({"ttr"}, [ask("release", 1, ttr=5)]),
+    ({"zombie"}, [ask("ack", 1, delay=5), ask("ack_many", [1], delay=5), ask("ack_many", [], delay=5)]),
+    ({"buried"}, [ask("bury", 1), ask("bury_many", [1]), ask("dig", 1), ask("dig", n=1), ask("kick", 1), ask("plow")]),
+    (LIVES | {"ttr"}, [ask("touch", 1, 5)]),
+    ({"delayed", "keep", "zombie"}, [ask("restart", 1)]),
+    ({"unique"}, [ask("put", {}, on_conflict="skip")]),
+    ({"history"}, [ask("history"), lambda Task: Task.xq.History]),
+]
 
 
-def test_to_leave_the_check_out_needs_a_ttr(make):
-    with pytest.raises(xq.ConfigurationError, match=r"not_check_session.*ttr"):
-        make({"not_check_session": True})
+def test_what_belongs_to_a_feature_that_is_off_names_the_feature(make, subtests):
+    Task = make({}, roles=())
+    for features, calls in OFF:
+        for number, call in enumerate(calls):
+            with subtests.test(f"{sorted(features)} {number}"):
+                with pytest.raises(FeatureOff) as off:
+                    call(Task)
+                assert off.value.feature in features
+                assert any(feature in str(off.value) for feature in features)
 
 
-def test_an_owner_field_must_hold_a_token(make):
-    with pytest.raises(xq.ConfigurationError, match="owner"):
-        make(roles=("owner",), attributes={"owner": pw.CharField(max_length=10, null=True)})
+def test_a_tube_needs_the_role(make):
+    with pytest.raises(FeatureOff, match="tube") as off:
+        make().take(tube="left")
+    assert off.value.role == "tube"
 
 
-# bad values
+def test_a_time_that_no_feature_gives_is_refused_where_others_are_given(make):
+    for call in ("switch", "restart"):
+        with pytest.raises(FeatureOff, match="ttl"):
+            getattr(make(DELAYED).xq, call)(*((999, "R") if call == "switch" else (999,)), ttl=5)
 
 
-def test_a_refused_upgrade_leaves_the_model_as_it_was(make):
-    Task = make.model()
-    for call in (
-        lambda: xq.upgrade(Task, {}),
-        lambda: xq.upgrade(Task, {"status": "status"}, {"ttl": True}),
-        lambda: xq.upgrade(Task, {"status": "status"}, methods=("put", "nonsense")),
-    ):
-        with pytest.raises(xq.ConfigurationError):
-            call()
-        assert not hasattr(Task, "xq")
-        assert not hasattr(Task, "put")
-        assert not Task._meta.only_save_dirty  # save() writes all, as it did
-
-
-# unique
-
-
-def test_a_hole_that_time_would_fall_through_is_refused(make):
-    with pytest.raises(xq.ConfigurationError, match="unique"):
-        make({"unique": "R", "delayed": True}, roles=("runat", "unique"))
-    with pytest.raises(xq.ConfigurationError, match="unique"):
-        make({"unique": "WR", "delayed": True, "ttr": 60}, roles=("runat", "unique"))
-
-
-@pytest.mark.parametrize("value", ["", "Q", "RX", 5])
-def test_the_states_are_letters_of_the_queue(make, value):
-    with pytest.raises(xq.ConfigurationError, match="unique"):
-        make({"unique": value}, roles=("unique",))
-
-
-def test_on_conflict_needs_the_feature(make):
-    Task = make()
-    with pytest.raises(xq.FeatureOff, match="unique") as off:
-        Task.put({}, on_conflict="skip")
-    assert off.value.feature == "unique"
-
-
-def test_unique_needs_the_role(make):
-    with pytest.raises(xq.ConfigurationError, match=r"unique.*role 'unique'"):
-        make({"unique": True}, roles=("runat",))
-
-
-# history
-
-
-@pytest.mark.parametrize("name", ["since", "until"])
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [(True, BadType), ("now", BadType), (b"", BadType), (math.nan, BadValue), (math.inf, BadValue), (1e300, BadValue)],
-)
-def test_a_moment_that_is_none_is_refused(make, name, value, error):
-    Task = make(ALL)
-    with pytest.raises(error, match=name):
-        Task.xq.history(**{name: value})
-
-
-def test_without_the_feature_there_is_no_history(make):
-    Task = make({"delayed": True})
-    for ask in (lambda: Task.xq.history(), lambda: Task.xq.History):
-        with pytest.raises(FeatureOff) as raised:
-            ask()
-        assert raised.value.feature == "history"
-
-
-# statuses
-
-
-@pytest.mark.parametrize(
-    "statuses",
-    [
-        {"R": "same", "T": "same"},
-        {"R": "T"},
-        {"R": 5},
-        {"R": None},
-        {"R": True},
-        {"R": 1.5},
-        {"X": "gone"},
-        {"S": "other"},
-        {"ready": "new"},
-        {5: "new"},
-        [("R", "new")],
-        "new",
-    ],
-)
-def test_statuses_map_letters_to_different_words(make, statuses):
-    with pytest.raises(xq.ConfigurationError, match="status"):
-        make(WORDED, statuses=statuses)
-
-
-def test_an_integer_field_needs_a_number_for_each_state(make):
-    for statuses in ({}, {"R": 0}, {"R": 0, "T": 1, "W": 2, "B": 3, "D": "done"}):
-        with pytest.raises(xq.ConfigurationError, match="status"):
-            make(WORDED, attributes={"status": pw.IntegerField(default=0)}, statuses=statuses)
-
-
-def test_a_word_must_fit_its_field(make):
-    with pytest.raises(xq.ConfigurationError, match="later"):
-        make(WORDED, attributes={"status": pw.CharField(max_length=1)}, statuses={"W": "later"})
-
-
-@pytest.mark.parametrize("field", [pw.BooleanField, pw.DoubleField, pw.DateTimeField])
-def test_a_status_is_text_or_an_integer(make, field):
-    with pytest.raises(xq.ConfigurationError, match="status"):
-        make({}, attributes={"status": field(null=True)})
+def test_a_call_before_there_is_a_database_says_so(make, subtests):
+    model = make.model(meta={"database": pw.DatabaseProxy()})
+    fields = {"status": "status", "runat": "runat"}
+    queue = xq.upgrade(model, fields, {"buried": True, "keep": True, "ttr": 60})
+    for name, call in {**CALLS, **UPKEEP}.items():
+        with subtests.test(name):
+            with pytest.raises(xq.ConfigurationError, match="no database yet"):
+                call(queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,8 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, another_process, bring, eventually, is_exact, processes, row, run_script, transitions
+from tests.steps import PATIENCE, bring, eventually, is_exact, row, run_script, transitions, until_one_waits_for_a_lock
+from tests.support.calls import CALLS, UPKEEP
 from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "zombie": 30}
@@ -36,79 +38,36 @@ def upgraded(make, model, features=FEATURES, fields=ROLES, **options):
     return model
 
 
-CALLS = {
-    "put": lambda Task: Task.put({}),
-    "put_many": lambda Task: Task.xq.put_many([{}, {}]),
-    "take": lambda Task: Task.take(),
-    "take_many": lambda Task: Task.xq.take_many(2),
-    "ack": lambda Task: Task.ack(1),
-    "release": lambda Task: Task.release(1),
-    "bury": lambda Task: Task.bury(1),
-    "dig": lambda Task: Task.dig(1),
-    "plow": lambda Task: Task.plow(),
-    "kill": lambda Task: Task.kill(1),
-    "kill_many": lambda Task: Task.xq.kill_many([1, 2]),
-    "snatch": lambda Task: Task.xq.snatch(1),
-    "restart": lambda Task: Task.xq.restart(1),
-    "switch": lambda Task: Task.xq.switch(1, "R"),
-    "release_all": lambda Task: Task.xq.release_all(),
-    "truncate": lambda Task: Task.xq.truncate(),
-    "sweep": lambda Task: Task.xq.sweep(),
-    "peek": lambda Task: Task.xq.peek(1),
-    "by_state": lambda Task: Task.xq.by_state("R"),
-    "count": lambda Task: Task.xq.count(),
-    "taken": lambda Task: Task.xq.taken(),
-    "sessions": lambda Task: Task.xq.sessions(),
-    "stats": lambda Task: Task.stats(),
-    "reset": lambda Task: Task.xq.reset(),
-    "recount": lambda Task: Task.xq.recount(),
-    "session": lambda Task: Task.xq.session(),
-}
-
-
 def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, subtests):
-    Task = upgraded(make, plain(make))
+    Task = upgraded(make, plain(make), {**FEATURES, "ttr": 60})
     for name, call in CALLS.items():
         with subtests.test(name):
             with pytest.raises(xq.NotInstalled, match=r"Task\.xq\.install\(\)") as missing:
-                call(Task)
-            assert missing.value.missing
+                call(Task.xq)
+            assert any("xq_queue is missing" in what for what in missing.value.missing)
+            assert all(what in str(missing.value) for what in missing.value.missing)
     assert Task.select().count() == 3
-
-
-def test_a_queue_without_a_table_says_so_as_well(make, subtests):
-    Task = upgraded(make, make.model())
-    advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
-    for name, call in CALLS.items():
-        with subtests.test(name):
-            with pytest.raises(xq.NotInstalled, match=advice):
-                call(Task)
-    with pytest.raises(xq.NotInstalled, match=advice):
-        Task.xq.install()
-
-
-def test_a_call_that_failed_works_once_the_queue_is_installed(make):
-    Task = upgraded(make, plain(make))
-    with pytest.raises(xq.NotInstalled):
-        Task.take()
     Task.xq.install()
     assert Task.take().name == "a"
 
 
-def test_install_makes_tasks_of_the_rows_that_are_there(make):
+def test_a_queue_without_a_table_says_so_as_well(make, subtests):
+    Task = upgraded(make, make.model(), {**FEATURES, "ttr": 60})
+    advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
+    for name, call in {**CALLS, "install": UPKEEP["install"]}.items():
+        with subtests.test(name):
+            with pytest.raises(xq.NotInstalled, match=advice):
+                call(Task.xq)
+
+
+def test_install_makes_tasks_of_the_rows_that_are_there_and_may_be_called_again_at_any_time(make):
     Task = upgraded(make, plain(make))
     assert Task.xq.check() != []
-    Task.xq.install()
+    for _ in range(3):
+        Task.xq.install()
     assert Task.xq.check() == []
     assert Task.xq.count("R") == 3
     assert [Task.take().name for _ in range(3)] == ["a", "b", "c"]
-
-
-def test_install_may_be_called_again_at_any_time(make):
-    Task = upgraded(make, plain(make))
-    for _ in range(3):
-        Task.xq.install()
-    bring(Task, "B")
     before = Task.stats()
     Task.xq.install()
     make.db.create_tables([Task])
@@ -116,40 +75,10 @@ def test_install_may_be_called_again_at_any_time(make):
     assert Task.xq.check() == []
 
 
-def create_at_once(make, within):
-    """Have six processes, connected already, create the tables of two queues with indexes of the application's."""
-    indexed = {"size": pw.IntegerField(null=True, index=True)}
-    queues = [upgraded(make, make.model(table_name=name, **indexed)) for name in ("task", "other")]
-
-    def script():
-        make.db.connect()
-        yield "connected"
-        with within():
-            make.db.create_tables(queues)
-        for Task in queues:
-            Task.put(task())
-        yield "done"
-
-    with processes(make.db, *[script] * 6) as others:
-        assert {next(other) for other in others} == {"connected"}
-        for other in others:
-            other.post("create")
-        assert {other.hear() for other in others} == {"done"}
-    assert [Task.xq.check() for Task in queues] == [[], []]
-    assert [Task.xq.count("R") for Task in queues] == [6, 6]
-
-
-def test_many_processes_may_create_the_tables_at_once(make_live):
-    create_at_once(make_live, nullcontext)
-
-
-@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends it, SQLite has one at a time
-def test_many_processes_may_create_the_tables_at_once_within_transactions(make_live):
-    create_at_once(make_live, make_live.db.atomic)
-
-
 def test_create_tables_installs_and_drop_tables_takes_all_away(make):
-    Task = make(FEATURES)
+    Task = upgraded(make, make.model())
+    make.db.drop_tables([Task])  # what is not there may be dropped
+    Task.create_table()
     before = set(make.db.get_tables())
     bring(Task, "B")
     make.db.drop_tables([Task])
@@ -163,12 +92,6 @@ def test_create_tables_installs_and_drop_tables_takes_all_away(make):
     Task.drop_table()
     Task.create_table()
     assert Task.xq.count() == 0
-
-
-def test_tables_that_are_not_there_may_be_dropped(make):
-    Task = upgraded(make, make.model())
-    make.db.drop_tables([Task])
-    assert "task" not in make.db.get_tables()
 
 
 def test_two_queues_of_a_database_come_and_go_on_their_own(make):
@@ -212,6 +135,7 @@ def test_the_ddl_as_text_installs_as_well_and_may_be_run_twice(make):
     assert len(Task.xq.taken()) == 1
     Task.xq.install()
     assert Task.xq.check() == []
+    assert Task.xq.ddl() == text
 
 
 def by_the_client(server, name, mode, text):
@@ -233,8 +157,16 @@ def at_once(server, name, mode, text):
         run_script(db, text)
 
 
-@pytest.mark.parametrize(("mode", "odd"), [("", "'"), ("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
-@pytest.mark.parametrize("run", [by_the_client, one_by_one, at_once])
+RUNS = [
+    (by_the_client, "", "\\"),
+    (by_the_client, "NO_BACKSLASH_ESCAPES", "'"),
+    (by_the_client, "ANSI_QUOTES", '"'),
+    (one_by_one, "", "'"),
+    (at_once, "NO_BACKSLASH_ESCAPES", "'"),
+]
+
+
+@pytest.mark.parametrize(("run", "mode", "odd"), RUNS)
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other(kind, run, mode, odd):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
@@ -256,14 +188,6 @@ def test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after
         assert Task.xq.check() == []
 
 
-def test_the_ddl_is_the_same_before_and_after(make):
-    Task = upgraded(make, plain(make))
-    before = Task.xq.ddl()
-    Task.xq.install()
-    Task.put(task())
-    assert Task.xq.ddl() == before
-
-
 def test_the_ddl_of_a_queue_with_rows_at_rest_counts_them(make):
     model = plain(make)
     model.update(status="B").where(model.name == "b").execute()
@@ -275,38 +199,54 @@ def test_the_ddl_of_a_queue_with_rows_at_rest_counts_them(make):
 
 # the fingerprint
 
-DIFFERENT: dict[str, Any] = {
-    "features": {"features": {"buried": True, "delayed": True}},
-    "buried any": {"features": FEATURES | {"buried": "any"}},
-    "limit": {"features": FEATURES | {"limit": 5}},
-    "roles": {"fields": ROLES | {"tube": "tube"}},
-    "another field of a role": {"fields": ROLES | {"priority": "size"}},
-    "statuses": {"statuses": {"B": "failed"}},
-    "tube_stats": {"fields": ROLES | {"tube": "tube"}, "tube_stats": ["a"]},
-}
-NAMED = {
-    "features": "feature 'zombie'",
-    "buried any": "feature 'buried'",
-    "limit": "feature 'limit'",
-    "roles": "role 'tube'",
-    "another field of a role": "role 'priority'",
-    "statuses": "status of B",
-}
+
+def parking(event):
+    park = (xq.Transition("R", event, "P"), xq.Transition("P", "fetch", "R"))
+    return xq.Feature("parked", transitions=park)
 
 
-@pytest.mark.parametrize("difference", DIFFERENT)
-def test_a_process_that_is_configured_otherwise_is_told_the_difference(make, difference):
-    Task = upgraded(make, make.model())
+DEFINED: dict[str, Any] = {**FEATURES, "limit": 5, "parked": parking("park")}
+
+# what is different, all that is said of it
+DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
+    ({"features": {**DEFINED, "keep": True, "zombie": None}}, ["'keep' is off there and on", "'zombie' is on there"]),
+    ({"features": {**DEFINED, "buried": "any"}}, ["the feature 'buried' is on there and 'any' here"]),
+    ({"features": {**DEFINED, "limit": None}}, ["the feature 'limit' is 5 there and off here"]),
+    (
+        {"features": {**DEFINED, "parked": parking("leave")}},
+        ["the feature 'parked' has other transitions, timers or columns there than here"],
+    ),
+    ({"fields": ROLES | {"tube": "tube"}}, ["role 'tube'"]),
+    ({"fields": ROLES | {"priority": "size"}}, ["role 'priority'"]),
+    (
+        {"fields": {"status": "status", "runat": "runat"}},
+        ["the role 'priority' is the column 'priority' there and mapped to no field here"],
+    ),
+    ({"statuses": {"B": "failed", "R": "ready"}}, ["B is 'B' there and 'failed'", "R is 'R' there and 'ready'"]),
+    ({"fields": ROLES | {"tube": "tube"}, "tube_stats": ["a"]}, ["role 'tube'", "tube_stats"]),
+]
+
+
+def test_a_process_that_is_configured_otherwise_is_told_the_difference_and_nothing_else(make, subtests):
+    Task = upgraded(make, make.model(), DEFINED)
     Task.create_table()
     Task.put({"tube": "a"})
-    Other = upgraded(make, make.model(), **DIFFERENT[difference])
-    with pytest.raises(xq.NotInstalled, match=NAMED.get(difference, difference)):
-        Other.put({})
-    assert any(NAMED.get(difference, difference) in line for line in Other.xq.check())
-    assert not any("recount" in line for line in Other.xq.check()), "install() counts"
-    Other.xq.install()
-    assert Other.xq.check() == []
-    assert Other.put({}).status == "R"
+    for different, said in DIFFERENT:
+        Task.xq.install()
+        Other = upgraded(make, make.model(), **{"features": DEFINED, **different})
+        with subtests.test(" ".join(said)):
+            with pytest.raises(xq.NotInstalled) as raised:
+                Other.put({})
+            told = [line for line in raised.value.missing if "missing" not in line]
+            assert len(told) == len(said), told
+            assert all(words in line for words, line in zip(said, told, strict=True)), told
+            assert all(any(words in line for line in Other.xq.check()) for words in said)
+            assert not any("recount" in line for line in Other.xq.check()), "install() counts"
+        if "statuses" not in different:  # else what is there is not the queue's
+            Other.xq.install()
+            assert Other.xq.check() == []
+            assert Other.put({}).status == "R"
+            Other.xq.truncate()
 
 
 def test_an_installation_of_another_version_is_told(make):
@@ -322,14 +262,11 @@ def test_an_installation_of_another_version_is_told(make):
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        ({"zombie": 30}, {"zombie": 60}),
+        ({"zombie": 30, "retval": "dict"}, {"zombie": 60, "retval": "tuple"}),
         ({"zombie": True}, {"zombie": 60}),
         ({"ttl": 5, "ttr": 5}, {"ttl": True, "ttr": 9.5}),
-        ({"retval": "dict"}, {"retval": "tuple"}),
-        ({}, {"retval": "dict"}),
-        ({"id": lambda task: 1}, {"id": lambda task: 2}),
-        ({"buried": True, "keep": False}, {"keep": None, "buried": True}),
-        ({"unique": True}, {"unique": "TRW"}),
+        ({"id": lambda task: 1}, {"id": lambda task: 2, "retval": "dict"}),
+        ({"buried": True, "keep": False, "unique": True}, {"keep": None, "buried": True, "unique": "TRW"}),
     ],
 )
 def test_durations_callables_and_what_methods_return_may_differ(make, one, two):
@@ -339,13 +276,6 @@ def test_durations_callables_and_what_methods_return_may_differ(make, one, two):
     assert Other.xq.check() == []
     Other.put({})
     assert Other.xq.count("R") == 1
-
-
-def test_roles_by_name_and_by_field_are_the_same(make):
-    make(FEATURES)
-    model = make.model()
-    fields = {"status": model.status, "runat": model.runat, "deadline": model.deadline, "priority": model.priority}
-    assert upgraded(make, model, fields=fields).xq.check() == []
 
 
 # uninstall
@@ -369,39 +299,22 @@ def test_uninstall_leaves_the_plain_table(make):
         Task.put(task())
 
 
-def test_uninstall_may_be_called_again(make):
-    Task = make(FEATURES)
-    Task.xq.uninstall()
-    Task.xq.uninstall()
-    Task.xq.install()
-    assert Task.put(task()).status == "R"
-    assert Task.xq.check() == []
-
-
-def test_counting_begins_anew_after_uninstall(make):
-    Task = make(FEATURES)
+def test_after_uninstall_counting_begins_anew_and_sessions_are_known_again(make):
+    Task = make({**FEATURES, "history": True})
     bring(Task, "B")
     Task.xq.uninstall()
+    Task.xq.uninstall()
+    assert not [name for name in make.db.get_tables() if "xq" in name]
     Task.update(status="R").execute()
     Task.xq.install()
     assert Task.stats().counts["R"] == 1
-    assert Task.stats().transition == {}
-
-
-def test_a_process_whose_queue_was_uninstalled_elsewhere_is_told(make_live):
-    Task = make_live(FEATURES)
-    Task.put(task())
-    Task.take()
-
-    def script():
-        Task.xq.uninstall()
-        yield "done"
-
-    with another_process(make_live.db, script) as other:
-        assert next(other) == "done"
-        for call in (Task.stats, Task.take, lambda: Task.put(task())):
-            with pytest.raises(xq.NotInstalled):
-                call()
+    assert (Task.stats().transition, Task.xq.sessions()) == ({}, [])
+    taken = Task.take()
+    ((_, holder, _),) = Task.xq.taken()
+    assert [uuid for uuid, _ in Task.xq.sessions()] == [holder]
+    assert Task.xq.session(holder).uuid == holder
+    assert Task.ack(taken).status == "Z"
+    assert is_exact(Task)
 
 
 # reconfigure
@@ -421,35 +334,39 @@ def test_other_features_change_what_a_queue_does(make):
     assert is_exact(Task)
 
 
-def test_a_task_that_is_held_stays_held(make):
-    Task = make({"keep": True})
-    taken = bring(Task, "T")
-    Task.xq.reconfigure({"keep": True, "buried": True})
-    assert taken.ack().status == "D"
-
-
 def test_features_may_go_while_no_task_is_in_their_states(make):
     Task = make(FEATURES)
     bring(Task, "B").kill()
-    Task.put(task())
+    held = bring(Task, "T")
     Task.xq.reconfigure({})
     assert Task.xq.machine.states == ("R", "T")
     assert Task.xq.check() == []
-    assert Task.take().ack()
+    assert held.release().status == "R"
 
 
 def test_features_may_not_go_while_tasks_are_in_their_states(make):
     Task = make(FEATURES)
-    bring(Task, "Z")
-    bring(Task, "Z")
-    bring(Task, "B")
+    for here in "ZZB":
+        bring(Task, here)
     before = Task.stats()
-    with pytest.raises(xq.ConfigurationError, match=r"1 buried.*2 zombie|2 zombie.*1 buried") as refused:
-        Task.xq.reconfigure({"keep": True})
-    assert "move" in str(refused.value)
-    assert Task.stats() == before
-    assert Task.xq.check() == []
+    Second = upgraded(make, make.model(), {"keep": True})
+    for lose, told in (
+        (lambda: Task.xq.reconfigure({"keep": True}), "move"),
+        (lambda: Task.xq.reconfigure({"keep": True}, move={"Z": "D"}), r"1 buried \(B\)"),
+        (Second.xq.install, r"1 buried \(B\), 2 zombie \(Z\)"),
+        (Second.create_table, r"1 buried \(B\), 2 zombie \(Z\)"),
+    ):
+        with pytest.raises(xq.ConfigurationError, match=r"1 buried") as refused:
+            lose()
+        assert re.search(told, str(refused.value))
+        assert Task.stats() == before
+        assert Task.xq.check() == []
     assert Task.plow()[0].status == "R"
+    assert is_exact(Task)
+    Task.xq.truncate()
+    Second.xq.install()
+    assert Second.put({}).status == "R"
+    assert is_exact(Second)
 
 
 def test_tasks_are_moved_where_they_are_told_to_go(make):
@@ -476,40 +393,26 @@ def test_thousands_of_tasks_are_moved(make):
     assert is_exact(Task)
 
 
-def test_a_move_is_all_or_nothing(make):
+WRONG: list[tuple[Any, Any]] = [  # features, and where tasks are to go
+    *(({"keep": True}, {here: there}) for here, there in ("ZZ", "ZQ", "ZT", "ZS", ("Z", None), "RD", "QD")),
+    *((wrong, None) for wrong in ({"nonsense": True}, {"unique": True}, {"keep": True, "zombie": True}, {"ttl": 0})),
+]
+
+
+def test_what_reconfigure_refuses_changes_nothing(make, subtests):
     Task = make(FEATURES)
     bring(Task, "Z")
-    bring(Task, "B")
-    with pytest.raises(xq.ConfigurationError, match="1 buried"):
-        Task.xq.reconfigure({"keep": True}, move={"Z": "D"})
-    assert Task.xq.count("Z") == 1
-
-
-@pytest.mark.parametrize("move", [{"Z": "Z"}, {"Z": "Q"}, {"Z": "T"}, {"Z": "S"}, {"Z": None}, {"R": "D"}, {"Q": "D"}])
-def test_a_move_is_from_a_lost_state_to_one_that_there_will_be(make, move):
-    Task = make(FEATURES)
-    bring(Task, "Z")
-    with pytest.raises(xq.ConfigurationError, match="move"):
-        Task.xq.reconfigure({"keep": True}, move=move)
-    assert Task.xq.count("Z") == 1
-
-
-@pytest.mark.parametrize("features", [{"nonsense": True}, {"unique": True}, {"keep": True, "zombie": True}, {"ttl": 0}])
-def test_features_that_do_not_fit_change_nothing(make, features):
-    Task = make(FEATURES)
-    bring(Task, "B")
-    with pytest.raises(xq.ConfigurationError):
-        Task.xq.reconfigure(features)
+    for features, move in WRONG:
+        with subtests.test(f"{features} {move}"):
+            with pytest.raises(xq.ConfigurationError, match="move" if move else None):
+                Task.xq.reconfigure(features, move=move)
+            assert Task.xq.check() == []
+            assert Task.xq.count("Z") == 1
+    with make.db.atomic(), pytest.raises(xq.ConfigurationError, match="transaction"):
+        Task.xq.reconfigure({}, move={"Z": "X"})
     assert Task.xq.check() == []
-    assert Task.plow()[0].status == "R"
-
-
-def test_a_process_that_still_has_the_old_features_is_told(make):
-    Task = make(FEATURES)
-    Task.xq.reconfigure({"keep": True})
-    with pytest.raises(xq.NotInstalled, match="feature 'buried'"):
-        upgraded(make, make.model()).put({})
-    assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
+    Task.xq.reconfigure({}, move={"Z": "X"})
+    assert Task.xq.count() == 0
 
 
 def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
@@ -527,13 +430,6 @@ def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
     assert is_exact(Task)
     Task.xq.reconfigure({"keep": True})
     assert Task.xq.check() == []
-
-
-def test_a_history_without_rows_is_dropped_by_installing(make):
-    make({"history": True})
-    Other = upgraded(make, make.model(), {})
-    Other.xq.install()
-    assert Other.xq.check() == []
 
 
 @pytest.mark.parametrize("within", [nullcontext, lambda db: db.atomic()], ids=["alone", "in a transaction"])
@@ -559,21 +455,13 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
     assert is_exact(Other)
 
 
-def test_statuses_and_tubes_stay_as_they_were(make):
+def test_statuses_tubes_and_rows_that_are_not_the_queues_stay_as_they_were(make):
     Task = make({"zombie": 30}, roles=("runat", "tube"), statuses={"Z": "zombie", "D": "done"}, tube_stats=["a"])
-    bring(Task, "Z", task(tube="a"))
-    Task.xq.reconfigure({"keep": True}, move={"Z": "D"})
-    assert Task.get().status == "done"
-    assert Task.stats().tube["a"].counts["D"] == 1
-
-
-def test_rows_that_are_not_the_queues_are_not_moved(make):
-    Task = make({"zombie": 30})
     foreign = Task.create(status="archived")
-    bring(Task, "Z")
-    Task.xq.reconfigure({}, move={"Z": "X"})
-    assert row(Task, foreign).status == "archived"
-    assert Task.select().count() == 1
+    there = bring(Task, "Z", task(tube="a"))
+    Task.xq.reconfigure({"keep": True}, move={"Z": "D"})
+    assert (row(Task, there).status, row(Task, foreign).status) == ("done", "archived")
+    assert Task.stats().tube["a"].counts["D"] == 1
 
 
 def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
@@ -609,24 +497,56 @@ def test_a_queue_is_reconfigured_beside_those_who_put(make_live):
             each.result(PATIENCE)
 
 
-def test_limits_and_uniqueness_hold_from_then_on(make):
-    Task = make({}, roles=("runat", "unique"))
-    Task.put({"job": "a"})
-    Task.xq.reconfigure({"limit": 2, "unique": True})
-    with pytest.raises(xq.Duplicate):
-        Task.put({"job": "a"})
-    Task.put({"job": "b"})
-    with pytest.raises(xq.Full):
-        Task.put({"job": "c"})
-    Task.xq.reconfigure({})
-    Task.put({"job": "a"})
-    assert Task.xq.count() == 3
-
-
 def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make):
-    Task = make({}, roles=("runat", "unique"))
+    Task = make({"keep": True}, roles=("runat", "unique"))
     Task.xq.put_many([{"job": "a"}, {"job": "a"}])
-    with pytest.raises((xq.Error, pw.IntegrityError)):
-        Task.xq.reconfigure({"unique": True})
+    Second = upgraded(make, make.model(), {"keep": True, "unique": True}, {**Task.xq.roles})
+    unique = lambda: Task.xq.reconfigure({"keep": True, "unique": True})  # noqa: E731
+    for ask in (unique, Second.xq.install, Second.create_table):
+        with pytest.raises(xq.ConfigurationError, match="two tasks hold|twice"):
+            ask()
+        assert Task.xq.check() == []
+    assert Task.take().ack().status == "D"
+    assert is_exact(Task)
+    Second.xq.install()  # holds from then on
+    with pytest.raises(xq.Duplicate):
+        Second.put({"job": "a"})
+    assert Second.take().job == "a"
+    Second.xq.reconfigure({"keep": True, "limit": 1})
+    with pytest.raises(xq.Full):
+        Second.put({"job": "a"})
+    Second.xq.reconfigure({"keep": True})
+    assert Second.put({"job": "a"}).status == "R"
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # others install within no transaction
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_a_queue_is_installed_as_the_last_other_one_is_taken_away(make_live, begun):
+    db = make_live.db
+    Other = make_live(model=make_live.model(table_name="other"))
+    Task: Any = make_live.model()
+    db.create_tables([Task])
+    xq.upgrade(Task, {"status": "status"})
+    errors: list[BaseException] = []
+
+    def install() -> None:
+        try:
+            with db.connection_context():
+                Task.xq.install()
+        except BaseException as error:
+            errors.append(error)
+
+    installing = threading.Thread(target=install)
+    with db.atomic():
+        if begun == "after":
+            Other.xq.uninstall()
+        else:
+            make_live(model=make_live.model(table_name="third")).xq.uninstall()  # nobody else installs from here on
+        installing.start()
+        until_one_waits_for_a_lock(db)
+        Other.xq.uninstall()
+    installing.join(PATIENCE)
+    assert errors == []
     assert Task.xq.check() == []
-    assert Task.put({"job": "a"}).status == "R"
+    Task.put({})
+    assert Task.take()

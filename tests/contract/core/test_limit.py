@@ -22,30 +22,37 @@ def test_put_into_a_full_queue_is_refused(make):
     assert Task.select().count() == 2
 
 
-@pytest.mark.parametrize("here", "WRTB")
-def test_tasks_that_are_not_finished_count(make, here):
-    Task = make({"limit": 1, "delayed": True, "buried": True})
-    bring(Task, here)
+FULL = {"limit": 1, "delayed": True, "buried": True}
+
+
+@pytest.mark.parametrize(
+    ("here", "features", "is_full"),
+    [
+        *((here, FULL, True) for here in "WRTB"),
+        ("T", {"limit": 1}, True),
+        *((here, {"limit": 1, how: True}, False) for here, how in (("D", "keep"), ("Z", "zombie"))),
+    ],
+)
+def test_tasks_count_until_they_are_finished(make, here, features, is_full):
+    Task = make(features, statuses={"R": "new", "T": "busy"})
+    there = bring(Task, here)
+    if is_full:
+        for options in ({}, {"delay": 5}) if "delayed" in features else ({},):
+            with pytest.raises(xq.Full):
+                Task.put(task(), **options)
+        assert Task.xq.put_many([]) == []
+        Task.kill(there)
+    assert Task.put(task()).status == "new"
+
+
+def test_rows_of_other_writers_count_and_are_not_refused(make):
+    Task = make({"limit": 2})
+    for status in ("R", "R", "R", "archived"):
+        Task.create(status=status)
     with pytest.raises(xq.Full):
         Task.put(task())
-    with pytest.raises(xq.Full):
-        Task.put(task(), delay=5)
-
-
-@pytest.mark.parametrize("finished", [{"keep": True}, {"zombie": 30}, {}])
-def test_finished_tasks_make_room(make, finished):
-    Task = make({"limit": 1} | finished)
-    for _ in range(3):
-        bring(Task, "T").ack()
-    assert Task.put(task()).status == "R"
-
-
-def test_a_task_that_expired_makes_room(make):
-    Task = make({"limit": 1, "ttl": 10})
-    Task.put(task())
-    Task.xq.clock.tick(10)
-    Task.xq.sweep()
-    assert Task.put(task()).status == "R"
+    Task.delete().where(Task.status == "R").execute()
+    assert len(Task.xq.put_many(tasks(2))) == 2, "rows that are not the queue's do not count"
 
 
 def test_put_many_puts_all_or_none(make):
@@ -60,15 +67,6 @@ def test_put_many_puts_all_or_none(make):
     assert is_exact(Task)
 
 
-def test_what_does_not_fit_whole_is_not_put_in_part(make):
-    Task = make({"limit": 5})
-    Task.xq.put_many(tasks(3))
-    with pytest.raises(xq.Full):
-        Task.xq.put_many(tasks(3))
-    assert Task.xq.count() == 3
-    assert len(Task.xq.put_many(tasks(2))) == 2
-
-
 def test_tasks_of_tubes_that_are_counted_count_once(make):
     Task = make({"limit": 2}, roles=("tube",), tube_stats=["a"])
     Task.xq.put_many(tasks(2, tube="a"))
@@ -76,29 +74,6 @@ def test_tasks_of_tubes_that_are_counted_count_once(make):
         Task.put(task(tube="a"))
     Task.kill(Task.take())
     assert Task.put(task(tube="a")).status == "R"
-
-
-def test_nothing_fits_into_a_full_queue_but_nothing(make):
-    Task = make({"limit": 1})
-    Task.put(task())
-    assert Task.xq.put_many([]) == []
-
-
-def test_rows_of_other_writers_count_and_are_not_refused(make):
-    Task = make({"limit": 2})
-    for _ in range(3):
-        Task.create()
-    with pytest.raises(xq.Full):
-        Task.put(task())
-    Task.delete().execute()
-    assert Task.put(task()).status == "R"
-
-
-def test_rows_that_are_not_the_queues_do_not_count(make):
-    Task = make({"limit": 1})
-    for _ in range(3):
-        Task.create(status="archived")
-    assert Task.put(task()).status == "R"
 
 
 def test_rows_that_were_there_before_count(make):
@@ -132,14 +107,6 @@ def test_a_full_queue_still_skips_and_replaces(make):
         Task.put({"job": "a"})
     with pytest.raises(xq.Full):
         Task.put({"job": "b"})
-
-
-def test_the_limit_holds_under_other_words_for_the_states(make):
-    Task = make({"limit": 1}, statuses={"R": "new", "T": "busy"})
-    Task.put(task())
-    Task.take()
-    with pytest.raises(xq.Full):
-        Task.put(task())
 
 
 def attempts(Task, n):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import random
 import uuid
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import another_process, bring, in_threads, is_exact, row, state, transitions
+from tests.steps import another_process, begun_anew, bring, in_threads, is_exact, row, state, transitions
 from tests.support import ownership as support
 from tests.support.ownership import FEATURES
 
@@ -49,18 +51,15 @@ def test_only_the_session_that_took_a_task_may_finish_it(queue, event):
     FINISH[event](queue, taken.id)
 
 
-@pytest.mark.parametrize("event", FINISH)
-def test_the_session_that_took_a_task_may_name_it_in_any_way(queue, event):
+def test_the_session_that_took_a_task_may_name_it_in_any_way(queue):
     for name in (
         lambda put, taken: taken.id,
-        lambda put, taken: taken,
         lambda put, taken: {"id": taken.id, "name": "whatever"},
         lambda put, taken: queue.get_by_id(taken.id),
         lambda put, taken: put,
     ):
         put, taken = queue.put(task()), queue.take()
-        assert FINISH[event](queue, name(put, taken)).id == taken.id
-        queue.kill(taken)
+        assert queue.ack(name(put, taken)).id == taken.id
 
 
 @pytest.mark.parametrize("retval", ["dict", "tuple"])
@@ -78,41 +77,39 @@ def test_dicts_and_tuples_are_checked_by_session(make, owner, retval):
     assert Task.xq.count("D") == 1
 
 
-def test_leaving_a_session_gives_its_tasks_back(queue):
+def fails(session: Any) -> None:
+    raise ZeroDivisionError
+
+
+ENDS = {
+    "it is left": lambda session: None,
+    "it is left by an error": fails,
+    "it is closed": lambda session: session.close(),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_session_gives_its_tasks_back_when(queue, how):
     mine = bring(queue, "T")
     queue.xq.put_many(tasks(3))
-    with queue.xq.session() as session:
-        assert len(queue.xq.take_many(3)) == 3
+    with suppress(ZeroDivisionError), queue.xq.session() as session:
+        taken = queue.xq.take_many(3)
         assert {holder for _, holder, _ in queue.xq.taken()} > {session.uuid}
+        ENDS[how](session)
+        assert (queue.xq.count("R") == 3) == (how == "it is closed")
+    session.close()  # once more does nothing
     assert queue.xq.stats().counts["R"] == 3
     assert queue.stats().transition["T-R"] == 3
     assert [key for key, _, _ in queue.xq.taken()] == [mine.id]
     assert is_exact(queue)
-
-
-def test_an_error_in_a_session_gives_its_tasks_back_all_the_same(queue):
-    queue.put(task())
-
-    def work():
-        with queue.xq.session():
-            queue.take()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert queue.xq.count("R") == 1
-
-
-def test_closing_a_session_gives_its_tasks_back(queue):
-    queue.put(task())
-    session = queue.xq.session()
-    with ExitStack() as stack:
-        stack.enter_context(session)
+    for refusal in (xq.WrongState, xq.NotOwner):
+        with pytest.raises(refusal):
+            taken[0].ack()
         queue.take()
-        session.close()
-        assert queue.xq.count("R") == 1
-    session.close()
-    assert queue.xq.count("R") == 1
+    with pytest.raises(xq.UnknownSession):
+        queue.xq.session(session.uuid)
+    with pytest.raises(xq.UnknownSession), session:
+        pass
 
 
 def test_more_than_a_batch_of_tasks_is_given_back(queue):
@@ -129,17 +126,6 @@ def test_a_task_that_was_given_back_starts_its_time_to_live_anew(make):
         Task.take()
         Task.xq.clock.tick(50)
     assert Task.get().runat == Task.xq.clock.now + 10
-
-
-def test_a_task_that_was_given_back_is_its_former_owners_no_more(queue):
-    queue.put(task())
-    with queue.xq.session():
-        taken = queue.take()
-    with pytest.raises(xq.WrongState):
-        taken.ack()
-    queue.take()
-    with pytest.raises(xq.NotOwner):
-        taken.ack()
 
 
 def test_the_session_entered_last_is_the_current_one(queue):
@@ -223,15 +209,6 @@ def test_a_session_that_nobody_opened_is_unknown(queue):
     assert unknown.value.uuid == name
 
 
-def test_a_closed_session_is_unknown(queue):
-    with queue.xq.session() as session:
-        pass
-    with pytest.raises(xq.UnknownSession):
-        queue.xq.session(session.uuid)
-    with pytest.raises(xq.UnknownSession), session:
-        pass
-
-
 def test_a_closed_session_takes_nothing_and_stays_closed(queue):
     queue.put(task())
     with queue.xq.session() as session:
@@ -247,15 +224,6 @@ def test_a_closed_session_takes_nothing_and_stays_closed(queue):
 # takes
 
 
-def test_an_object_whose_ttr_passed_is_refused(queue):
-    taken = bring(queue, "T")
-    queue.xq.clock.tick(60)
-    queue.xq.sweep()
-    with pytest.raises(xq.WrongState) as wrong:
-        taken.ack()
-    assert wrong.value.state == "R"
-
-
 @pytest.mark.parametrize("event", FINISH)
 def test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session(queue, event):
     stale = bring(queue, "T")
@@ -265,41 +233,36 @@ def test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session(queue,
         FINISH[event](queue, stale)
     assert refused.value.key == stale.id
     assert row(queue, stale).__data__ == fresh.__data__
-    assert FINISH[event](queue, fresh).id == stale.id
+    assert FINISH[event](queue, stale.id).id == stale.id, "a key means the take that this session holds now"
 
 
-@pytest.mark.parametrize("event", FINISH)
-def test_a_key_means_the_take_that_this_session_holds_now(queue, event):
-    stale = bring(queue, "T")
-    queue.xq.clock.tick(60)
-    queue.take()
-    assert FINISH[event](queue, stale.id).id == stale.id
+def passes(Task: Any, taken: Any) -> None:
+    Task.xq.clock.tick(70)
+    Task.xq.sweep()
 
 
-def test_an_object_is_refused_after_a_release_or_a_snatch(queue):
-    first = bring(queue, "T")
-    first.release()
-    with pytest.raises(xq.WrongState):
-        first.ack()
-    second = queue.take()
-    with pytest.raises(xq.NotOwner):
-        first.ack()
-    queue.xq.snatch(second.id)
-    with pytest.raises(xq.WrongState):
-        second.ack()
-    third = queue.take()
-    with pytest.raises(xq.NotOwner):
-        second.ack()
-    assert third.ack().status == "D"
+LOST = {
+    "its ttr passed": passes,
+    "it was released": lambda Task, taken: taken.release(),
+    "it was snatched": lambda Task, taken: Task.xq.snatch(taken.id),
+    "plain SQL gave it back": lambda Task, taken: Task.update(status="R").execute(),
+}
 
 
-def test_an_object_that_touch_returned_is_of_the_same_take(queue):
-    touched = bring(queue, "T").touch(5)
-    assert touched.touch(5).id == touched.id
-    queue.xq.clock.tick(70)
-    queue.take()
-    with pytest.raises(xq.NotOwner):
-        touched.ack()
+@pytest.mark.parametrize("how", LOST)
+def test_an_object_is_refused_after(queue, how):
+    taken = bring(queue, "T")
+    objects = [taken, taken.touch(5)]
+    LOST[how](queue, taken)
+    for each in objects:
+        with pytest.raises(xq.WrongState) as wrong:
+            each.ack()
+        assert wrong.value.state == "R"
+    fresh = queue.take()
+    for each in objects:
+        with pytest.raises(xq.NotOwner):
+            each.ack()
+    assert fresh.touch(5).ack().status == "D"
 
 
 def test_tasks_taken_together_are_finished_one_by_one(queue):
@@ -325,18 +288,6 @@ def test_a_row_that_plain_sql_took_is_nobodys(queue):
     assert queue.xq.snatch(put.id).status == "R"
 
 
-def test_a_row_that_plain_sql_gave_back_is_nobodys(make):
-    Task = make(FEATURES)
-    stale = bring(Task, "T")
-    Task.update(status="R").execute()
-    with pytest.raises(xq.WrongState):
-        stale.ack()
-    Task.update(status="T").execute()
-    with pytest.raises(xq.NotOwner) as refused:
-        stale.ack()
-    assert refused.value.owner is None
-
-
 def test_a_key_used_again_has_no_owner_left_over(make):
     Task = make(FEATURES)
     stale = bring(Task, "T")
@@ -349,36 +300,7 @@ def test_a_key_used_again_has_no_owner_left_over(make):
 # not_check_session
 
 
-@pytest.mark.parametrize("event", FINISH)
-def test_without_the_check_anyone_may_finish_a_task(make, owner, event):
-    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
-    taken = bring(Task, "T")
-    with Task.xq.session():
-        assert FINISH[event](Task, taken.id).id == taken.id
-
-
-def test_without_the_check_a_stale_object_may_finish_a_task(make, owner):
-    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
-    stale = bring(Task, "T")
-    Task.xq.clock.tick(60)
-    Task.take()
-    assert stale.ack().status == "D"
-
-
-def test_without_the_check_a_task_must_still_be_taken(make):
-    Task = make(FEATURES | {"not_check_session": True})
-    put = Task.put(task())
-    with pytest.raises(xq.WrongState):
-        Task.ack(put)
-
-
 # threads and coroutines
-
-
-def test_threads_that_entered_no_session_share_that_of_the_process(shared):
-    taken = bring(shared, "T")
-    (acked,) = in_threads(shared._meta.database, lambda: shared.ack(taken.id))
-    assert acked.status == "D"
 
 
 def test_a_session_is_current_in_the_thread_that_entered_it_only(shared):
@@ -400,26 +322,20 @@ def test_a_session_is_current_in_the_thread_that_entered_it_only(shared):
         assert taken.ack().status == "D", "this thread had not left the session yet"
 
 
-def test_an_asyncio_task_has_a_session_of_its_own(queue):
-    queue.xq.put_many(tasks(2))
-
-    async def work(mine, others):
-        with queue.xq.session() as session:
-            taken = queue.take()
-            mine.set_result((taken.id, session.uuid))
-            theirs, their_session = await others
-            assert their_session != session.uuid
-            with pytest.raises(xq.NotOwner):
-                queue.ack(theirs)
-            await asyncio.sleep(0)
-            return queue.ack(taken).status
-
-    async def both():
-        one: asyncio.Future[Any] = asyncio.Future()
-        two: asyncio.Future[Any] = asyncio.Future()
-        return await asyncio.gather(work(one, two), work(two, one))
-
-    assert asyncio.run(both()) == ["D", "D"]
+def test_without_the_check_anyone_may_finish_a_taken_task(make, owner):
+    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
+    stale = Task.put(task())
+    with pytest.raises(xq.WrongState):
+        Task.ack(stale)
+    for event in FINISH:
+        Task.xq.truncate()
+        stale = bring(Task, "T")
+        Task.xq.clock.tick(60)
+        taken = Task.take()
+        with Task.xq.session():
+            assert FINISH[event](Task, taken.id).id == taken.id
+        if event == "touch":
+            assert stale.ack().status == "D"
 
 
 def test_threads_never_take_one_task_twice(shared):
@@ -491,23 +407,61 @@ def test_a_closed_session_gives_back_what_another_process_took_in_it(make_live):
             assert (One.get().status, Two.get().status) == ("R", "R")
 
 
-def test_a_task_snatched_from_another_process_can_no_longer_be_acked_there(shared):
-    put = shared.put(task())
+def test_takes_of_two_processes_in_one_session_are_told_apart(shared):
+    shared.put(task())
+    with shared.xq.session() as session:
+        first = shared.take()
+        first.release()
 
-    def script():
-        taken = shared.take()
-        yield "taken"
-        with pytest.raises(xq.WrongState):
-            taken.ack()
-        yield "refused"
-        with pytest.raises(xq.NotOwner):
-            taken.ack()
-        yield "refused again"
+        def child():
+            with shared.xq.session(session.uuid):
+                yield shared.take().id
+                yield
 
-    with another_process(shared._meta.database, script) as other:
-        assert next(other) == "taken"
-        assert shared.xq.snatch(put).status == "R"
-        assert next(other) == "refused"
-        mine = shared.take()
-        assert next(other) == "refused again"
-        assert mine.ack().status == "D"
+        with another_process(shared._meta.database, child) as other:
+            assert next(other) == first.id
+            with pytest.raises(xq.NotOwner):
+                first.ack()
+            assert shared.ack(first.id).id == first.id  # the session holds it, and a key is checked by session
+            next(other)
+
+
+def test_threads_that_sweep_at_once_move_each_due_row_once(make_live):
+    Task = make_live({"delayed": True})
+    Task.xq.put_many([{} for _ in range(2_500)], delay=0)
+    assert sum(in_threads(make_live.db, *[Task.xq.sweep] * 6)) == 2_500
+    assert transitions(Task) == {"X-W": 2_500, "W-R": 2_500}
+
+
+def test_threads_that_do_anything_at_once_lose_nothing_and_take_nothing_twice(shared):
+    db, calls = shared._meta.database, ("put", "take", "take", "ack", "release", "bury", "dig")
+    logs: list[Counter[str]] = [Counter() for _ in range(6)]
+
+    def call(rng: random.Random, mine: list[Any]) -> tuple[str, list[Any]]:
+        """One transaction of the application: the transition that it brought about, and what is held then."""
+        held, what = list(mine), rng.choice(calls)
+        with db.atomic():
+            if what == "put":
+                shared.put(task())
+                return "X-R", held
+            if what == "take":
+                taken = shared.xq.take_many(1)
+                return "R-T" if taken else "", held + taken
+            if what == "dig":
+                return "B-R" if shared.dig(n=1) else "", held
+            if not held:
+                return "", held
+            getattr(held.pop(rng.randrange(len(held))), what)()
+            return {"ack": "T-D", "release": "T-R", "bury": "T-B"}[what], held
+
+    def work(seed: int) -> list[int]:
+        rng, mine = random.Random(seed), list[Any]()
+        for _ in range(80):
+            moved, mine = begun_anew(shared, partial(call, rng, mine))
+            logs[seed][moved] += 1
+        return [each.id for each in mine]
+
+    held = in_threads(db, *(lambda seed=seed: work(seed) for seed in range(6)))
+    assert transitions(shared) == {each: n for each, n in sum(logs, Counter()).items() if each}
+    assert sorted(chain(*held)) == sorted(key for key, _, _ in shared.xq.taken())
+    assert is_exact(shared)

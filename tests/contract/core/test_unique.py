@@ -32,51 +32,40 @@ def queue(make):
     return make(FEATURES, roles=ROLES)
 
 
-@pytest.mark.parametrize("here", "WRT")
-def test_a_second_task_with_the_same_value_is_a_duplicate(queue, here):
-    there = bring(queue, here, {"job": "a"})
-    before = transitions(queue)
-    for options in ({}, {"on_conflict": "raise"}, {"delay": 5}, {"on_conflict": None}):
-        with pytest.raises(xq.Duplicate, match="'a'") as refused:
-            queue.put({"job": "a"}, **options)
-        assert (refused.value.value, refused.value.key) == ("a", there.id)
-    assert transitions(queue) == before
+WORDS = {"R": "new", "T": "busy", "W": "later", "B": "failed", "D": "done"}
+VALUES: dict[str, tuple[Callable[[], pw.Field], Any, Any]] = {
+    "text": (lambda: pw.TextField(null=True), "a", "A "),
+    "integer": (lambda: pw.IntegerField(null=True), 5, 6),
+}
 
 
-@pytest.mark.parametrize("here", "BD")
-def test_a_value_is_free_once_its_task_is_done_or_buried(queue, here):
-    bring(queue, here, {"job": "a"})
-    assert queue.put({"job": "a"}).job == "a"
-
-
-def test_a_value_is_free_once_its_task_is_gone(queue):
-    queue.kill(queue.put({"job": "a"}))
-    assert queue.put({"job": "a"}).job == "a"
-
-
-def test_other_values_and_none_at_all_are_no_duplicates(queue):
-    for job in ["a", "b", "", "A ", None, None]:
-        queue.put({"job": job})
-    assert queue.xq.count("R") == 6
-
-
-# skip
-
-
-@pytest.mark.parametrize("here", "WRT")
-def test_skip_returns_the_one_that_is_there_as_it_is(queue, here):
-    there = bring(queue, here, {"job": "a", "name": "first"})
-    before = transitions(queue)
-    skipped = queue.put({"job": "a", "name": "second"}, on_conflict="skip")
-    assert skipped.__data__ == there.__data__
-    assert row(queue, there).__data__ == there.__data__
-    assert transitions(queue) == before
-
-
-def test_skip_puts_what_is_no_duplicate(queue):
-    assert queue.put({"job": "a"}, on_conflict="skip").status == "R"
-    assert queue.put({"job": "b"}, on_conflict="skip").job == "b"
-    assert queue.put({"job": None}, on_conflict="skip").job is None
+@pytest.mark.parametrize("statuses", [None, WORDS], ids=["letters", "words"])
+@pytest.mark.parametrize("kind", VALUES)
+def test_there_is_one_task_for_a_value_until_it_is_done_or_buried_or_gone(make, kind, statuses, subtests):
+    field, job, other = VALUES[kind]
+    Task = make(FEATURES, roles=ROLES, attributes={"job": field()}, statuses=statuses)
+    for here in "WRTBDX":
+        with subtests.test(here):
+            Task.xq.truncate()
+            there = bring(Task, "R" if here == "X" else here, {"job": job, "name": "first"})
+            if here == "X":
+                there = Task.kill(there)
+            before = transitions(Task)
+            if here in "WRT":
+                for options in ({}, {"on_conflict": "raise"}, {"delay": 5}, {"on_conflict": None}):
+                    with pytest.raises(xq.Duplicate, match=repr(job)) as refused:
+                        Task.put({"job": job}, **options)
+                    assert (refused.value.value, refused.value.key) == (job, there.id), (here, options)
+                with pytest.raises(pw.IntegrityError):
+                    Task.create(job=job, status=(statuses or {}).get("R", "R"))
+                skipped = Task.put({"job": job, "name": "second"}, on_conflict="skip")
+                assert skipped.__data__ == row(Task, there).__data__ == there.__data__, here
+                assert transitions(Task) == before, here
+            else:
+                assert Task.put({"job": job}, on_conflict="skip").name is None, here
+            for value in (other, None, None):
+                Task.put({"job": value}, on_conflict="skip")
+            assert Task.select().where(Task.job.is_null()).count() == 2, here
 
 
 # replace
@@ -87,6 +76,8 @@ def test_replace_updates_the_one_that_is_there_in_place(queue):
     replaced = queue.put({"job": "a", "name": "second", "priority": 2}, on_conflict="replace")
     assert (replaced.id, replaced.name, replaced.size, replaced.priority) == (there.id, "second", 1, 2)
     assert row(queue, there).__data__ == replaced.__data__
+    assert queue.put({"id": 99, "job": "a"}, on_conflict="replace").id == there.id
+    assert queue.put(queue(job="a", name="b"), on_conflict="replace").name == "b"
     assert queue.xq.count() == 1
 
 
@@ -100,30 +91,12 @@ def test_replace_starts_the_times_anew(make):
     assert (waiting.status, waiting.runat) == ("W", Task.xq.clock.now + 7)
     assert Task.put({"job": "a"}, on_conflict="replace").status == "R"
     assert Task.stats().transition == {"X-R": 1, "R-W": 1, "W-R": 1}
-
-
-def test_what_is_taken_is_not_replaced(queue):
-    taken = bring(queue, "T", {"job": "a", "name": "first"})
-    with pytest.raises(xq.WrongState) as wrong:
-        queue.put({"job": "a", "name": "second"}, on_conflict="replace")
-    assert (wrong.value.key, wrong.value.state) == (taken.id, "T")
-    assert row(queue, taken).name == "first"
-
-
-def test_replace_keeps_the_key(make):
-    Task = make({"unique": True}, roles=("unique",))
-    there = Task.put({"job": "a"})
-    assert Task.put({"id": 99, "job": "a"}, on_conflict="replace").id == there.id
-    assert Task.put(Task(job="a", name="b"), on_conflict="replace").name == "b"
-
-
-def test_replace_sees_that_what_it_would_replace_is_overdue(make):
-    Task = make({"unique": True, "ttl": 10}, roles=("runat", "unique"))
-    Task.put({"job": "a"})
     Task.xq.clock.tick(10)
-    put = Task.put({"job": "a"}, on_conflict="replace")
-    assert put.runat == Task.xq.clock.now + 10
-    assert Task.xq.count("R") == 1
+    assert Task.put({"job": "a"}, on_conflict="replace").runat == Task.xq.clock.now + 10, "though it was overdue"
+    taken = Task.take()
+    with pytest.raises(xq.WrongState) as wrong:
+        Task.put({"job": "a", "name": "second"}, on_conflict="replace")
+    assert (wrong.value.key, wrong.value.state, row(Task, taken).name) == (taken.id, "T", None)
 
 
 # the states
@@ -165,26 +138,6 @@ def test_a_duplicate_leaves_the_transaction_usable(queue):
     assert is_exact(queue)
 
 
-def test_a_value_may_be_an_integer(make):
-    Task = make({"unique": True}, roles=("unique",), attributes={"job": pw.IntegerField(null=True)})
-    Task.put({"job": 5})
-    with pytest.raises(xq.Duplicate) as refused:
-        Task.put({"job": 5})
-    assert refused.value.value == 5
-    assert Task.put({"job": 6}).job == 6
-
-
-def test_values_are_unique_under_other_words_for_the_states(make):
-    words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "D": "done"}
-    Task = make(FEATURES, roles=ROLES, statuses=words)
-    Task.put({"job": "a"}, delay=5)
-    with pytest.raises(xq.Duplicate):
-        Task.put({"job": "a"})
-    Task.kill(Task.get())
-    bring(Task, "B", {"job": "a"})
-    assert Task.put({"job": "a"}).status == "new"
-
-
 # many
 
 
@@ -208,19 +161,6 @@ def test_put_many_may_skip_and_replace(queue):
 
 
 # what is refused
-
-
-@pytest.mark.parametrize("word", ["ignore", "", 5])
-def test_on_conflict_is_one_of_three_words(queue, word):
-    with pytest.raises((xq.BadValue, xq.BadType), match="on_conflict"):
-        queue.put({"job": "a"}, on_conflict=word)
-    assert queue.xq.count() == 0
-
-
-def test_plain_sql_meets_the_same_promise(queue):
-    queue.put({"job": "a"})
-    with pytest.raises(pw.IntegrityError):
-        queue.create(job="a")
 
 
 # races

@@ -18,7 +18,6 @@ from tests.steps import (
     PATIENCE,
     STUCK,
     Work,
-    another_process,
     begun_anew,
     eventually,
     is_exact,
@@ -28,6 +27,7 @@ from tests.steps import (
     writing,
 )
 from tests.support import utube as support
+from tests.support.stories import played
 from tests.support.utube import all_heard, put, taken
 
 make_server = support.make_server
@@ -43,19 +43,89 @@ def queue(make):
 
 # one after the other
 
+STORIES = {
+    "of each utube one task is taken at a time, in the order of put": """
+        put("a0 a1 b0 a2"); taken() -> a0 b0
+        ack("a0"); taken()          -> a1
+    """,
+    "tasks without a utube are in nobodys way": 'put("-0 a0 -1 a1 -2"); taken() -> -0 a0 -1 -2',
+    "a better priority comes first among utubes and within them": """
+        put("a0", 5); put("a1", 1); put("b0", 3); put("b1", None); put("-0", 2); taken() -> b1 a1 -0
+    """,
+    "a batch has one task of each utube": """
+        put("a0 a1 -0 b0 -1 b1"); many(4) -> a0 -0 b0 -1
+        many(4)                     -> nothing
+    """,
+    "a task that comes back is the first of its utube again": """
+        put("a0 a1"); taken()       -> a0
+        release("a0"); taken(ttr=5) -> a0
+        tick(6); taken()            -> a0
+    """,
+    "only a taken task is in the way": """
+        put("a0", delay=5); put("a1"); taken() -> a1
+        put("b0", ttl=1); tick(2); put("b1"); taken() -> b1
+        tick(4); taken()            -> nothing
+        ack("a1"); taken()          -> a0
+    """,
+    "the next comes when a task is finished, or changed by another program": """
+        put("a0 a1"); taken()       -> a0
+        ack("a0"); taken()          -> a1
+        put("b0 b1"); taken()       -> b0
+        release("b0", delay=5); taken() -> b1
+        put("c0 c1"); taken()       -> c0
+        bury("c0"); taken()         -> c1
+        put("d0 d1"); taken()       -> d0
+        kill("d0"); taken()         -> d1
+        put("e0 e1"); taken()       -> e0
+        snatch("e0", delay=5); taken() -> e1
+        put("f0 f1"); taken()       -> f0
+        deleted("f0"); taken()      -> f1
+        put("g0 g1"); taken()       -> g0
+        updated("g0", status="D"); taken() -> g1
+        put("h0 h1"); taken()       -> h0
+        updated("h0", utube="z"); taken() -> h1
+        put("i0 i1"); taken()       -> i0
+        updated("i0", utube=None); taken() -> i1
+    """,
+    "rows that other programs write take their places": """
+        inserted("a0"); inserted("b0"); inserted("a1"); updated("a1", priority=-1); taken(1) -> a1
+        updated("a0", utube="c"); deleted("b0"); taken() -> a0
+    """,
+}
 
-def test_of_each_utube_one_task_is_taken_at_a_time_in_the_order_of_put(queue):
-    put(queue, "a0", "a1", "b0", "a2")
-    a0, b0 = queue.take(), queue.take()
-    assert (a0.name, b0.name) == ("a0", "b0")
-    assert queue.take() is None
-    a0.ack()
-    assert taken(queue, 2) == ["a1"]
 
+@pytest.mark.parametrize("story", STORIES)
+def test_tasks_of_utubes_are_taken_as_their_story_says(queue, story):
+    def puts(names: str, priority: int | None = 0, **options: Any) -> None:
+        for name in names.split():
+            utube = None if name[0] == "-" else name[0]
+            queue.put({"name": name, "utube": utube, "priority": priority}, **options)
 
-def test_tasks_without_a_utube_are_in_nobodys_way_and_keep_the_order_of_put(queue):
-    put(queue, "-0", "a0", "-1", "a1", "-2")
-    assert taken(queue, 9) == ["-0", "a0", "-1", "-2"]
+    def key(name: str) -> int:
+        return int(queue.get(queue.name == name).id)
+
+    def took(n: int = 9, **options: Any) -> str:
+        found = [queue.take(**options) for _ in range(n)]
+        return " ".join(one.name for one in found if one)
+
+    def on_key(method: str) -> Any:
+        return lambda name, **options: getattr(queue.xq, method)(key(name), **options)
+
+    found, wanted = played(
+        STORIES[story],
+        {
+            **{name: on_key(name) for name in ("ack", "release", "bury", "kill", "snatch")},
+            "put": puts,
+            "taken": took,
+            "tick": queue.xq.clock.tick,
+            "many": lambda n: " ".join(one.name for one in queue.xq.take_many(n)),
+            "inserted": lambda name: queue.insert(name=name, utube=name[0]).execute(),
+            "deleted": lambda name: queue.delete().where(queue.name == name).execute(),
+            "updated": lambda name, **values: queue.update(**values).where(queue.name == name).execute(),
+        },
+    )
+    assert found == wanted
+    assert is_exact(queue)
 
 
 def test_as_many_of_a_utube_are_taken_as_the_feature_says(make):
@@ -65,80 +135,6 @@ def test_as_many_of_a_utube_are_taken_as_the_feature_says(make):
     assert [one and one.name for one in found] == ["a0", "a1", "a2", "b0", None]
     found[1].ack()
     assert taken(Task, 2) == ["a3"]
-
-
-def test_a_better_priority_comes_first_among_utubes_and_within_them(queue):
-    rows = [("a0", 5), ("a1", 1), ("b0", 3), ("b1", None), ("-0", 2)]
-    for name, priority in rows:
-        queue.put({"name": name, "priority": priority, "utube": None if name[0] == "-" else name[0]})
-    assert taken(queue, 9) == ["b1", "a1", "-0"]
-
-
-def test_a_batch_has_one_task_of_each_utube(queue):
-    put(queue, "a0", "a1", "-0", "b0", "-1", "b1")
-    assert [one.name for one in queue.xq.take_many(4)] == ["a0", "-0", "b0", "-1"]
-    assert queue.xq.take_many(4) == []
-
-
-LETS_ON = {
-    "acked": lambda Task, held: held.ack(),
-    "released for later": lambda Task, held: held.release(delay=5),
-    "buried": lambda Task, held: held.bury(),
-    "killed": lambda Task, held: Task.kill(held),
-    "snatched for later": lambda Task, held: Task.xq.snatch(held, delay=5),
-    "deleted by another program": lambda Task, held: Task.delete().where(Task.id == held.id).execute(),
-    "changed by another program": lambda Task, held: Task.update(status="D").where(Task.id == held.id).execute(),
-    "of another utube now": lambda Task, held: Task.update(utube="z").where(Task.id == held.id).execute(),
-    "of no utube now": lambda Task, held: Task.update(utube=None).where(Task.id == held.id).execute(),
-}
-
-
-@pytest.mark.parametrize("how", LETS_ON)
-def test_a_taken_task_that_is(queue, how):
-    put(queue, "a0", "a1")
-    held = queue.take()
-    assert queue.take() is None
-    LETS_ON[how](queue, held)
-    assert taken(queue, 2) == ["a1"]
-    assert is_exact(queue)
-
-
-def test_a_task_that_comes_back_is_the_first_of_its_utube_again(queue):
-    put(queue, "a0", "a1")
-    queue.take().release()
-    assert taken(queue, 2) == ["a0"]
-
-
-def test_a_task_whose_ttr_has_passed_is_the_first_of_its_utube_again(queue):
-    put(queue, "a0", "a1")
-    queue.take(ttr=5)
-    queue.xq.clock.tick(6)
-    assert taken(queue, 2) == ["a0"]
-
-
-@pytest.mark.parametrize("neighbour", ["W", "B", "D", "expired"])
-def test_only_a_taken_task_is_in_the_way(queue, neighbour):
-    if neighbour == "W":
-        put(queue, "a0", delay=5)
-    elif neighbour == "expired":
-        put(queue, "a0", ttl=1)
-        queue.xq.clock.tick(2)
-    else:
-        put(queue, "a0")
-        found = queue.take()
-        found.bury() if neighbour == "B" else found.ack()
-    put(queue, "a1", "b0")
-    assert taken(queue, 3) == ["a1", "b0"]
-
-
-def test_a_task_that_waits_for_its_time_comes_in_its_order_when_that_has_come(queue):
-    put(queue, "a0", delay=5)
-    put(queue, "a1", "a2")
-    a1 = queue.take()
-    queue.xq.clock.tick(6)
-    assert queue.take() is None
-    a1.ack()
-    assert taken(queue, 2) == ["a0"]
 
 
 def test_a_take_of_one_tube_finds_a_utube_whose_first_task_is_there(make):
@@ -164,16 +160,6 @@ def test_what_may_be_taken_is_found_behind_any_number_of_utubes_that_may_not(mak
 
 
 # what other programs write
-
-
-def test_rows_that_other_programs_write_take_their_places(queue):
-    queue.insert_many([{"name": name, "utube": name[0]} for name in ("a0", "b0", "a1")]).execute()
-    queue.update(priority=-1).where(queue.name == "a1").execute()
-    assert taken(queue, 1) == ["a1"]
-    queue.update(utube="c").where(queue.name == "a0").execute()
-    queue.delete().where(queue.name == "b0").execute()
-    assert taken(queue, 2) == ["a0"]
-    assert is_exact(queue)
 
 
 def test_the_database_refuses_more_taken_tasks_of_a_utube_than_may_be(make):
@@ -218,7 +204,7 @@ def test_keys_of_any_type_do(make, key):
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("name", ["old", "new", "xq_t", "h", "n", "task_xq_utube_1", "select"])
+@pytest.mark.parametrize("name", ["old", "xq_t", "task_xq_utube_1", "select"])
 def test_the_table_may_be_called_as_it_likes(make, name):
     Task = make({"utube": True}, roles=("utube", "priority"), model=make.model(table_name=name))
     put(Task, "a0", "a1", "-0")
@@ -326,17 +312,6 @@ def test_heads_that_are_wrong_are_found_and_repaired(queue):
     assert taken(queue, 2) == ["a1"]
 
 
-def test_without_its_role_the_feature_is_refused(make):
-    with pytest.raises(xq.ConfigurationError, match="needs the role 'utube'"):
-        make({"utube": True})
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "1"])
-def test_a_number_of_tasks_is_a_whole_one_from_one_on(make, value):
-    with pytest.raises(xq.ConfigurationError, match="utube"):
-        make({"utube": value}, roles=("utube",))
-
-
 # who waits
 
 
@@ -348,25 +323,6 @@ def test_who_waits_for_a_utube_hears_that_its_task_is_done(make_live):
     eventually(Task.xq.waiting)
     held.ack()
     assert other.result() == "a1"
-
-
-def test_another_process_that_waits_for_a_utube_hears_that_its_task_is_done(make_live):
-    Task = make_live({"utube": True}, roles=("utube",))
-    put(Task, "a0", "a1")
-
-    def child() -> Any:
-        yield Task.take().name
-        yield Task.take(timeout=PATIENCE).name
-
-    def ends() -> Any:
-        found = eventually(lambda: Task.xq.peek(1).status == "T" and Task.xq.peek(1))
-        Task.delete().where(Task.id == found.id).execute()
-
-    with another_process(make_live.db, child) as other:
-        assert next(other) == "a0"
-        ending = Work(make_live.db, ends)
-        assert next(other) == "a1"
-        ending.result()
 
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]

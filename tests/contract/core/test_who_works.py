@@ -31,10 +31,6 @@ def test_processes_name_each_session_and_count_what_it_holds_of_the_queue(make_l
     assert held.oldest == min(at for _, _, at in Task.xq.taken())
     assert held.name == f"pid {os.getpid()} on host {socket.gethostname()} ({held.program})"
     assert [each.tasks for each in Other.xq.processes()] == [1]
-
-
-def test_a_session_without_tasks_of_the_queue_is_listed_with_none(make_shared):
-    Task = make_shared()
     with Task.xq.session() as session:
         (idle,) = [each for each in Task.xq.processes() if each.session == session.uuid]
         assert (idle.tasks, idle.oldest, idle.pid) == (0, None, os.getpid())

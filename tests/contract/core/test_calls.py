@@ -1,0 +1,431 @@
+"""What a call returns, what stands in the row, and what is counted: one table, for one task and for several at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from tests.steps import bring, is_exact, row, state, transitions
+from tests.support.operators import RETRY
+
+ALL = {"buried": True, "delayed": True, "ttl": 10, "ttr": 20}
+QUEUES: dict[str, dict[str, Any]] = {
+    "zombie": {"features": ALL | {"zombie": 30}, "roles": ("runat", "priority", "owner", "attempts")},
+    "keep": {"features": {"buried": True, "delayed": True, "keep": True}, "roles": ("runat", "attempts")},
+    "delete": {},
+    "any": {"features": {"buried": "any", "delayed": True, "keep": True}},
+    "forever": {"features": {"ttl": True, "ttr": True, "zombie": True}},
+    "ttl": {"features": {"ttl": 10}},
+    "own seconds": {"features": ALL, "roles": ("runat", "ttl", "ttr")},
+    "lifetime": {
+        "features": {"lifetime": 100, "delayed": True, "keep": True, "buried": True},
+        "roles": ("runat", "deadline", "attempts"),
+    },
+}
+OPERATORS = ("dig", "kill", "snatch", "restart", "switch")  # whose events are for any session
+NEW = {"name": "new", "size": 9}
+
+# queue -> the state before (X: there is no task yet), the event, its options; the state after (X: the task is gone),
+# the seconds until its timer, and fields that it then has
+CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "zombie": [
+        ("X", "put", {}, "R", 10, {"owner": None, "attempts": 0}),
+        ("X", "put", {"delay": 5}, "W", 5),
+        ("X", "put", {"delay": 0.5}, "W", 0.5),
+        ("X", "put", {"delay": 9e9}, "W", 9e9),
+        ("X", "put", {"ttl": 3}, "R", 3),
+        ("X", "put", {"ttl": math.inf}, "R", None),
+        ("X", "put", {"delay": None, "ttl": None}, "R", 10),
+        ("R", "take", {}, "T", 20, {"attempts": 1}),
+        ("R", "take", {"ttr": 5}, "T", 5),
+        ("R", "take", {"ttr": math.inf}, "T", None),
+        ("T", "release", {}, "R", 10, {"owner": None, "attempts": 1}),
+        ("T", "release", {"ttl": 4}, "R", 4),
+        ("T", "release", {"delay": 5, "update": NEW}, "W", 5, {"owner": None, **NEW}),
+        ("T", "bury", {}, "B", None, {"owner": None, "attempts": 1}),
+        ("T", "ack", {"update": NEW}, "Z", 30, {"owner": None, **NEW}),
+        ("T", "ack", {"delay": 5}, "Z", 5),
+        ("T", "ack", {"delay": math.inf}, "Z", None),
+        ("T", "touch", {"increment": 5}, "T", 25, {"attempts": 1}),
+        ("T", "touch", {"increment": 0.5}, "T", 20.5),
+        ("T", "touch", {"increment": 0}, "T", 20),
+        ("R", "touch", {"increment": 5}, "R", 15),
+        ("B", "dig", {"delay": 5}, "W", 5),
+        ("B", "dig", {"ttl": 3, "update": NEW}, "R", 3, NEW),
+        *((here, "kill", {}, "X", None) for here in "RTWBZ"),
+        ("T", "snatch", {}, "R", 10, {"owner": None}),
+        ("T", "snatch", {"delay": 5}, "W", 5, {"owner": None}),
+        ("W", "restart", {}, "R", 10),
+        ("Z", "restart", {"delay": 5}, "W", 5),
+        *((here, "switch", {"to": "W", "delay": 7}, "W", 7) for here in "RWBZ"),
+        ("R", "switch", {"to": "Z", "delay": 7}, "Z", 7),
+        ("B", "switch", {"to": "R", "ttl": 7}, "R", 7),
+    ],
+    "keep": [
+        ("R", "take", {}, "T", None, {"attempts": 1}),
+        ("T", "release", {"update": {}}, "R", None, {"name": "put"}),
+        ("T", "release", {"delay": 5}, "W", 5),
+        ("T", "bury", {"update": NEW}, "B", None, NEW),
+        ("T", "ack", {"update": None}, "D", None, {"name": "put", "attempts": 1}),
+        ("T", "ack", {"update": NEW}, "D", None, NEW),
+        *((here, "kill", {}, "X", None) for here in "BDWTR"),
+        ("D", "restart", {}, "R", None),
+        ("R", "switch", {"to": "D"}, "D", None),
+    ],
+    "delete": [
+        ("T", "ack", {}, "X", None, {"name": "put"}),
+        ("T", "ack", {"update": {"name": "new"}}, "X", None, {"name": "new", "size": 1}),
+    ],
+    "any": [*((here, "bury", {}, "B", None) for here in "WRTBD"), ("B", "bury", {"update": NEW}, "B", None, NEW)],
+    "forever": [
+        ("X", "put", {}, "R", None),
+        ("X", "put", {"ttl": 5}, "R", 5),
+        ("R", "take", {}, "T", None),
+        ("R", "take", {"ttr": 5}, "T", 5),
+        ("T", "touch", {"increment": 5}, "T", 5),  # from now, where there was no time
+        ("T", "ack", {}, "Z", None),
+        ("T", "ack", {"delay": 0}, "Z", 0),
+    ],
+    "own seconds": [
+        ("X", "put", {"delay": 5, "ttl": 3, "ttr": 7}, "W", 5, {"ttl": 3, "ttr": 7}),
+        ("X", "put", {"task": {"ttl": 3, "ttr": 7}}, "R", 3, {"ttl": 3, "ttr": 7}),
+        ("T", "release", {"delay": 5, "ttl": 3, "ttr": 7}, "W", 5, {"ttl": 3, "ttr": 7}),
+        ("B", "dig", {"delay": 5, "ttl": 3}, "W", 5, {"ttl": 3}),
+    ],
+    "lifetime": [
+        ("X", "put", {}, "R", None, {"deadline": 100}),
+        ("X", "put", {"delay": 5}, "W", 5, {"deadline": 105}),
+        ("X", "put", {"delay": 5, "ttl": 50}, "W", 5, {"deadline": 55}),
+        ("X", "put", {"delay": 5, "ttl": math.inf}, "W", 5, {"deadline": None}),
+        ("R", "take", {}, "T", None, {"deadline": 100}),
+        ("T", "release", {}, "R", None, {"deadline": 100}),
+        ("T", "bury", {}, "B", None, {"deadline": 100}),
+        ("T", "touch", {"increment": 5}, "T", None, {"deadline": 105}),
+        ("T", "ack", {}, "D", None, {"deadline": None}),
+        ("D", "restart", {}, "R", None, {"deadline": 100}),
+    ],
+}
+
+WRONG = (xq.BadType, xq.BadValue)
+# queue -> the state before (X: nothing has the key), the event, its options; the error, and what it says or carries
+REFUSED: dict[str, list[tuple[Any, ...]]] = {
+    "zombie": [
+        *(("R", event, {}, xq.WrongState, {"state": "R", "allowed": ("T",)}) for event in ("ack", "release", "bury")),
+        *(("W", event, {}, xq.WrongState, {"state": "W", "allowed": ("T",)}) for event in ("ack", "snatch")),
+        *((here, "snatch", {}, xq.WrongState, {"state": here, "allowed": ("T",)}) for here in "RBZ"),
+        *(("X", event, {}, xq.NotFound, {}) for event in ("ack", "release", "bury", "kill", "dig", "peek")),
+        ("T", "switch", {"to": "R"}, xq.WrongState, {"state": "T"}),
+        ("B", "touch", {"increment": 5}, xq.WrongState, {"state": "B", "allowed": ("T", "R")}),
+        ("B", "bury", {}, xq.WrongState, {"state": "B", "allowed": ("T",)}),
+        *(("T", "ack", {"update": {own: 1}}, xq.BadValue, own) for own in QUEUES["zombie"]["roles"]),
+        *(("T", "ack", {"update": {key: 1}}, xq.BadValue, str(key)) for key in ("status", "id", "nonsense", 1)),
+        ("T", "ack", {"update": 5}, xq.BadType, "update"),
+        *(("T", "touch", {"increment": n}, WRONG, "") for n in (-1, math.inf, math.nan, "5", None)),
+        *(("X", "put", {"delay": n}, WRONG, "delay") for n in (-1, math.nan, math.inf, 1e11, "1", True)),
+        *(("X", "put", {"ttl": n}, WRONG, "ttl") for n in (-1, math.nan, "1", True)),
+        *(("T", event, {"delay": math.inf}, xq.BadValue, "delay") for event in ("release", "snatch")),
+        *((here, event, {"delay": math.inf}, xq.BadValue, "delay") for here, event in (("B", "dig"), ("Z", "restart"))),
+        ("R", "switch", {"to": "W", "delay": math.inf}, xq.BadValue, "delay"),
+        *((here, "switch", {"to": "W"}, xq.BadValue, "delay") for here in "RB"),
+        *(("R", "switch", {"to": to}, xq.BadValue, "R, W, B, Z|switch") for to in ("D", "T", "X", None, ["R"])),
+        *(("R", "switch", {"to": to, name: 5}, WRONG, name) for to, name in (("B", "delay"), ("Z", "ttl"))),
+        ("X", "put", {"delay": 5, "ttl": 3}, xq.FeatureOff, {"role": "ttl"}),
+        ("T", "release", {"delay": 5, "ttl": 3}, xq.FeatureOff, {"role": "ttl"}),
+        ("B", "dig", {"delay": 5, "ttl": 3}, xq.FeatureOff, {"role": "ttl"}),
+        ("X", "put", {"ttr": 3}, xq.FeatureOff, {"role": "ttr"}),
+        ("T", "release", {"ttr": 3}, xq.FeatureOff, {"role": "ttr"}),
+        *(("R", "take_many", {"n": n}, WRONG, "") for n in (-1, True, 1.0, "1", None)),
+        *(("B", "plow", {"n": n}, WRONG, "") for n in (-1, True, 1.5, "2")),
+        *(("R", call, {"state": at}, xq.BadValue, "") for call in ("by_state", "count") for at in ("D", "X", "r", 5)),
+    ],
+    "keep": [
+        *(("D", event, {}, xq.WrongState, {"state": "D", "allowed": ("T",)}) for event in ("ack", "release", "bury")),
+        ("T", "touch", {"increment": 5}, xq.FeatureOff, "ttr"),
+    ],
+    "ttl": [("T", "touch", {"increment": 5}, xq.WrongState, {"state": "T", "allowed": ("R",)})],
+    "own seconds": [
+        *(("X", "put", {"task": {own: 5}, own: 5}, xq.BadValue, own) for own in ("ttl", "ttr")),
+        *(("X", "put", {"ttr": n}, WRONG, "ttr") for n in (-1, math.nan, "1", True)),
+    ],
+}  # fmt: skip
+KEYLESS = ("put", "take", "take_many", "plow", "by_state", "count")
+
+
+def name_of(line: tuple[Any, ...]) -> str:
+    """How a line of a table is called where it fails."""
+    return f"{line[0]} {line[1]}({', '.join(f'{name}={value!r}' for name, value in line[2].items())})"
+
+
+def ways(Task: Any, event: str, keys: list[Any], options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """How a call is made, of the last of these tasks alone or of them all, and what makes it and returns a list."""
+    many: Any = getattr(Task.xq, f"{event}_many", None)
+    if event in ("put", "take"):
+        rest = {name: value for name, value in options.items() if name != "task"}
+        brought = ([options.get("task", {})] * 2,) if event == "put" else (2,)
+        yield "one", lambda: [getattr(Task.xq, event)(**options)]
+        yield "many", lambda: many(*brought, **rest)
+    elif event in KEYLESS:
+        yield "one", lambda: getattr(Task.xq, event)(**options)
+    else:
+        yield "one", lambda: [getattr(Task.xq, event)(keys[-1], **options)]
+        if many:
+            yield "many", lambda: many(keys[::-1], **options)[::-1]
+
+
+def anyone(Task: Any, queue: str, event: str) -> Any:
+    """Another session than that which took, for what needs no owner."""
+    return Task.xq.session() if event in OPERATORS or (queue, event) == ("any", "bury") else nullcontext()
+
+
+def empty(Task: Any) -> None:
+    Task.xq.truncate()
+    Task.xq.reset()
+
+
+@pytest.mark.parametrize("queue", CALLS)
+def test_a_call_returns_writes_and_counts_what_its_line_says(make, queue, subtests):
+    Task = make(**QUEUES[queue])
+    for here, event, options, there, seconds, *more in CALLS[queue]:
+        for i, way in enumerate(("one", "many")):
+            line = f"{way}: {name_of((here, event, options))}"
+            with subtests.test(line):
+                empty(Task)
+                n = 1 if here == "X" and not i else 2 if event in ("put", "take") and i else 1 + i
+                held = [] if here == "X" else [bring(Task, here, task(name="put", size=1)) for _ in range(n)]
+                call = dict(ways(Task, event, held, options)).get(way)
+                if call is None:
+                    continue
+                before, seen, now = [dict(each.__data__) for each in held], transitions(Task), Task.xq.clock.now
+                keyed = held if event not in KEYLESS else []
+                with anyone(Task, queue, event):
+                    returned = call()
+                assert len(returned) == n, line
+                assert [each.id for each in returned][: len(held)] == [each.id for each in held], line
+                assert [each.__data__ for each in held] == before, f"{line}: the objects stay as they are"
+                assert not any(new is old for new, old in zip(returned, keyed, strict=False)), line
+                wanted = {"status": here if there == "X" else there} | (more[0] if more else {})
+                wanted |= {} if there == "X" else {"runat": seconds}
+                for each in returned:
+                    found = {name: getattr(each, name) for name in wanted}
+                    for timer in {"runat", "deadline"} & found.keys():
+                        found[timer] = found[timer] and found[timer] - now
+                    assert found == wanted, line
+                    after = row(Task, each)
+                    assert after is None if there == "X" else after.__data__ == each.__data__, line
+                assert transitions(Task) - seen == ({} if here == there else {f"{here}-{there}": n}), line
+                assert is_exact(Task), line
+
+
+@pytest.mark.parametrize("queue", REFUSED)
+def test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks(make, queue, subtests):
+    Task = make(**QUEUES[queue])
+    sources = Task.xq.machine.sources
+    for here, event, options, error, says in REFUSED[queue]:
+        line = name_of((here, event, options))
+        with subtests.test(line):
+            empty(Task)
+            keys: list[Any] = [999_999 if here in "XR" else bring(Task, here)]
+            if event not in KEYLESS and event != "peek":
+                good = here if here in sources(event) else (sources(event) or "T")[0]
+                keys[:0] = [bring(Task, good) for _ in range(2)]
+            if here == "R":  # the last to be put, or it would be taken
+                keys[-1] = bring(Task, here)
+            before, counted = [each.__data__ for each in Task.select()], Task.xq.stats()
+            for way, call in ways(Task, event, keys, options):
+                with pytest.raises(error, match=says if isinstance(says, str) and says else None) as refused:
+                    call()
+                if isinstance(says, dict):
+                    carried = {name: getattr(refused.value, name) for name in says}
+                    assert carried == says, (way, line)
+                if error in (xq.WrongState, xq.NotFound):
+                    assert refused.value.key == getattr(keys[-1], "id", keys[-1]), (way, line)
+                assert [each.__data__ for each in Task.select()] == before, (way, line)
+                assert Task.xq.stats() == counted, (way, line)
+
+
+def test_a_task_is_finished_once(make):
+    errors: dict[str, Any] = {"keep": xq.WrongState, "delete": xq.NotFound}
+    for queue, error in errors.items():
+        Task = make(**QUEUES[queue], attributes={"table_name": queue})
+        taken = bring(Task, "T")
+        taken.ack()
+        with pytest.raises(error) as refused:
+            taken.ack()
+        assert refused.value.key == taken.id
+        assert transitions(Task)[f"T-{'D' if queue == 'keep' else 'X'}"] == 1
+
+
+@pytest.mark.parametrize("way", ["bury", "bury_many", "call"])
+def test_to_bury_what_is_buried_is_no_move_but_for_an_update(make, way):
+    Task = make({"buried": "any", "events": True, "history": True})
+    there = bring(Task, "B")
+    ways_of: dict[str, Any] = {
+        "bury": lambda **update: Task.bury(there.id, **update),
+        "bury_many": lambda **update: Task.xq.bury_many([there.id], **update)[0],
+        "call": lambda **update: Task.xq.call("bury", there.id, **update),
+    }
+    told: list[tuple[str, ...]] = []
+    Task.xq.on_change(lambda task, *what: told.append(what))
+    before = Task.stats()
+    assert ways_of[way]().status == "B"
+    assert (told, Task.stats(), len(Task.xq.history())) == ([], before, 3)
+    assert ways_of[way](update={"name": "new"}).name == "new"
+    assert told == [("bury", "B", "B")]
+    assert Task.stats().by_event["bury"] == {"T-B": 1, "B-B": 1}
+
+
+def test_an_update_is_converted_as_the_fields_say(make):
+    class Words(pw.TextField):
+        def db_value(self, value):
+            return " ".join(value)
+
+        def python_value(self, value):
+            return None if value is None else value.split()
+
+    Task = make({"keep": True}, attributes={"words": Words(null=True), "flag": pw.BooleanField(default=False)})
+    done = bring(Task, "T").ack(update={"words": ["a", "b"], "flag": True, "name": None})
+    assert (done.words, done.flag, done.name) == (["a", "b"], True, None)
+    assert row(Task, done).__data__ == done.__data__
+    for update in ({"size": 5}, {"name": "x", "size": 6}, {"size": 7, "name": "y"}, {"name": "z"}):
+        done = bring(Task, "T").ack(update=update)
+        assert {name: getattr(done, name) for name in update} == update
+
+
+def test_an_update_that_the_database_refuses_leaves_all_tasks_as_they_were(make):
+    Task = make({"keep": True}, attributes={"code": pw.IntegerField(unique=True, null=True)})
+    Task.put({"code": 1, "priority": 9})
+    held = [bring(Task, "T") for _ in range(3)]
+    for call in (lambda: held[0].ack(update={"code": 1}), lambda: Task.xq.ack_many(held, update={"code": 2})):
+        with pytest.raises(pw.IntegrityError):
+            call()
+        assert [row(Task, each).__data__ for each in held] == [each.__data__ for each in held]
+    assert held[0].ack(update={"code": 2}).code == 2
+
+
+# those that name no task
+
+
+@pytest.fixture
+def queue(make):
+    return make(**QUEUES["zombie"])
+
+
+def buried(Task: Any, n: int) -> list[int]:
+    """The keys of so many buried tasks."""
+    Task.xq.put_many(tasks(n))
+    return [each.id for each in Task.xq.bury_many(Task.xq.take_many(n))]
+
+
+DIGS: dict[str, Any] = {
+    "dig": lambda Task, n: Task.dig(n=n),
+    "kick": lambda Task, n: Task.kick(n=n),
+    "plow": lambda Task, n: Task.plow(n),
+}
+
+
+@pytest.mark.parametrize("way", DIGS)
+def test_the_n_oldest_or_all_are_dug(queue, way):
+    dig, ids = DIGS[way], buried(queue, 4)
+    assert dig(queue, 0) == []
+    assert [(each.id, each.status) for each in dig(queue, 2)] == [(id, "R") for id in ids[:2]]
+    assert [each.id for each in queue.xq.by_state("B")] == ids[2:]
+    assert [each.id for each in dig(queue, None)] == ids[2:]
+    assert dig(queue, None) == []
+    assert transitions(queue)["B-R"] == 4
+
+
+def test_several_are_dug_in_the_order_of_priority_with_a_delay_and_an_update(queue):
+    for name, priority in [("c", 5), ("a", 1), ("b", 1)]:
+        queue.bury(bring(queue, "T", task(name=name, priority=priority)))
+    dug = queue.plow(2, delay=5, update={"size": 9})
+    assert [(each.name, each.status, each.size) for each in dug] == [("a", "W", 9), ("b", "W", 9)]
+    assert {each.runat for each in dug} == {queue.xq.clock.now + 5}
+
+
+def test_dig_takes_a_key_or_a_number_and_a_number_alone_is_the_key(queue):
+    first, second = buried(queue, 2)
+    for call in (queue.dig, queue.kick):
+        for arguments in ({}, {"key": first, "n": 2}):
+            with pytest.raises(xq.BadType):
+                call(**arguments)
+    assert queue.kick(second).id == second
+    assert state(queue, first) == "B"
+
+
+def test_release_all_gives_every_taken_task_back(queue):
+    queue.xq.put_many(tasks(3))
+    with queue.xq.session():
+        taken = queue.xq.take_many(2)
+        queue.xq.clock.tick(1)
+        assert queue.xq.release_all() == 2
+        with pytest.raises(xq.WrongState):
+            taken[0].ack()
+    assert (transitions(queue)["T-R"], row(queue, taken[0]).runat) == (2, queue.xq.clock.now + 10)
+    assert queue.xq.release_all() == 0
+
+
+def test_truncate_deletes_every_task_and_counts_it(queue):
+    for here in "BZWTR":
+        bring(queue, here)
+    assert queue.xq.truncate() == 5
+    assert queue.select().count() == queue.xq.count() == 0
+    assert [transitions(queue)[f"{here}-X"] for here in "BZWTR"] == [1, 1, 1, 1, 1]
+    assert queue.xq.truncate() == 0
+
+
+def test_to_look_at_tasks_changes_nothing(queue):
+    there = {here: bring(queue, here) for here in "BZWT"}
+    names = [("b", 1), ("c", 2), ("a", None)]
+    queue.xq.put_many([task(name=name, priority=priority) for name, priority in names])
+    seen = queue.stats()
+    for here, found in there.items():
+        for named in (found.id, found, {"id": found.id}):
+            assert queue.xq.peek(named).__data__ == found.__data__
+        assert [each.id for each in queue.xq.by_state(here)] == [found.id]
+    assert [each.name for each in queue.xq.by_state("R")] == ["a", "b", "c"]
+    assert [queue.xq.count(here) for here in ("B", "Z", "W", "T", "R", None)] == [1, 1, 1, 1, 3, 7]
+    assert queue.stats() == seen
+
+
+# events and states of the application's own
+
+PARK = xq.Feature(
+    "park",
+    needs=("runat",),
+    transitions=(xq.Transition("T", "park", "P", fenced=True), xq.Transition("P", "drive", "R")),
+    timers=(xq.Timer("P", "tow", "X", option="rest", default=100),),
+)
+
+
+def test_an_event_of_the_users_own_is_called(make):
+    Task = make({"retry": RETRY, "delayed": True})
+    taken = bring(Task, "T")
+    with Task.xq.session(), pytest.raises(xq.NotOwner):
+        Task.xq.call("retry", taken.id)
+    assert Task.xq.call("retry", taken, update={"name": "again"}).name == "again"
+    assert transitions(Task)["T-R"] == 1
+    with pytest.raises(xq.WrongState):
+        Task.xq.call("retry", taken)
+    assert Task.xq.call("retry", Task.take(), delay=5).status == "W"
+
+
+def test_a_state_of_the_users_own_is_a_state(make):
+    why = xq.Feature("why", columns=(xq.Column("error", at={"P": "parked"}, otherwise=None),))
+    Task = make({"park": PARK, "why": why}, fields={"status": "status", "runat": "runat", "error": "name"})
+    now = Task.xq.clock.now
+    parked = Task.xq.call("park", bring(Task, "T", {}))
+    assert (parked.status, parked.runat, parked.name) == ("P", now + 100, "parked")
+    assert [each.id for each in Task.xq.by_state("P")] == [parked.id]
+    assert Task.xq.call("drive", parked.id).name is None
+    assert Task.xq.call("park", Task.take(), rest=5).runat == now + 5
+    Task.xq.clock.tick(5)
+    assert Task.xq.sweep() == 1
+    assert transitions(Task)["P-X"] == 1
+    assert is_exact(Task)
