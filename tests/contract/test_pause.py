@@ -9,6 +9,7 @@ import xq
 from tests.conftest import live
 from tests.factories import task, tasks
 from tests.steps import eventually, in_threads, is_exact, processes, state, waiter
+from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -52,13 +53,13 @@ def test_no_task_is_taken_of_what_is_paused_until_it_is_resumed(make, what):
     assert Other.take()
     done: list[str] = []
     Task.xq.worker(lambda each: done.append(each.name))
-    Task.xq.run(until_empty=True)
+    run_pending(Task)
     assert done == []
     for tube in reversed(pauses):
         Task.xq.resume(tube)
         Task.xq.resume(tube)  # twice changes nothing
     assert Task.xq.paused() == []
-    Task.xq.run(until_empty=True)
+    run_pending(Task)
     assert sorted([*filter(None, [of_tube]), *of_any, *done]) == [*"abcde"]
 
 

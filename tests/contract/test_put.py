@@ -314,7 +314,7 @@ def test_tasks_of_one_call_may_bring_different_fields(make):
     Task = make()
     shapes: list[dict[str, Any]] = [{}, {"name": "a"}, {"name": None}, {"tube": None}]
     assert Task.xq.put_many(iter(())) == []
-    put = Task.xq.put_many([{"id": 50, "name": "a"}, {"name": "b"}, {"id": 7, "name": "c"}])
+    put = Task.xq.put_many([{"id": 5000, "name": "a"}, {"name": "b"}, {"id": 4000, "name": "c"}])
     assert [each.name for each in put] == ["a", "b", "c"]
     for brought in itertools.permutations(shapes, 3):
         assert [put.name for put in Task.xq.put_many(brought)] == [each.get("name") for each in brought]
