@@ -77,9 +77,11 @@ def recorded(home: Home, effort: Effort, features: Mapping[str, Any] = EVERYTHIN
         def __getattr__(self, name: str) -> Any:
             return getattr(self._cursor, name)
 
-        def execute(self, sql: str, values: Any = (), **how: Any) -> Any:
+        def execute(self, sql: str | bytes, values: Any = (), **how: Any) -> Any:
             if threading.get_ident() == mine:
-                sent.append((sql, values))
+                # On MariaDB xq sends bytes in which the values stand already.
+                text = sql.decode().replace("%", "%%") if isinstance(sql, bytes) else sql
+                sent.append((text, values))
             return self._cursor.execute(sql, values, **how) if values or how else self._cursor.execute(sql)
 
     connection.cursor = Recording  # type: ignore[attr-defined]
