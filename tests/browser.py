@@ -18,13 +18,9 @@ PATIENCE = 120  # seconds, after which a page counts as stuck
 FLAGS = (
     "--headless=new",
     "--no-sandbox",  # it runs as root in a container
-    "--disable-gpu",
-    "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",
     "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
     "--window-size=1280,1000",
 )
 

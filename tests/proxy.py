@@ -7,12 +7,11 @@ it does at once, and only then returns.
 from __future__ import annotations
 
 import os
-import select
 import selectors
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Self
@@ -32,26 +31,22 @@ class Connection:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client = client
         self.server = server
-        self.stalled = False
-        self.cut_on: socket.socket | None = None  # the end of which so many chunks are forwarded yet
-        self.passes = 0
+        self._cut_on: socket.socket | None = None  # the end of which so many chunks are forwarded yet
+        self._passes = 0
 
     @property
     def ends(self) -> tuple[socket.socket, socket.socket]:
         return self.client, self.server
 
     def cut_later(self, end: str, passes: int) -> None:
-        self.cut_on, self.passes = getattr(self, end), passes
-
-    def spare(self) -> None:
-        self.cut_on = None
+        self._cut_on, self._passes = getattr(self, end), passes
 
     def is_cut_by(self, end: socket.socket) -> bool:
         """Whether what comes from this end is the last thing that happens."""
-        if end is not self.cut_on:
+        if end is not self._cut_on:
             return False
-        self.passes -= 1
-        return self.passes < 0
+        self._passes -= 1
+        return self._passes < 0
 
     def other(self, end: socket.socket) -> socket.socket:
         return self.server if end is self.client else self.client
@@ -65,8 +60,6 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
         self._connections: dict[int, Connection] = {}  # by the port of the client
-        self._refuses = False
-        self._cut_new: tuple[str, int] | None = None
         self._orders: list[tuple[Callable[[], None], Future[None]]] = []
         self._called, self._call = socket.socketpair()
         self._over = False
@@ -74,8 +67,8 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
     def __enter__(self) -> Self:
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._selector.register(self._called, selectors.EVENT_READ, None)
+        for end in (self._listener, self._called):
+            self._selector.register(end, selectors.EVENT_READ, None)
         _all.add(self)
         self._thread.start()
         return self
@@ -90,51 +83,24 @@ class Proxy:
 
     # what it can be had to do
 
-    def cut(self, *which: Any) -> None:
-        """Cut the connections of these drivers' connections, or all of them: both ends are told of it."""
+    def cut(self, which: Any = None) -> None:
+        """Cut the connection of a driver's connection, or all: both ends are told of it."""
         self._do(self._cut, which)
 
-    def stall(self, *which: Any) -> None:
-        """Forward nothing more on these connections, or on all; they stay as they are."""
-        self._do(self._stall, which)
+    def cut_later(self, end: str, which: Any, after: int = 0) -> None:
+        """Cut a connection with what an end sends, after so many others, which the other end never sees.
 
-    def holds_back(self, port: int) -> bool:
-        """Whether a client has sent something on a connection that stands still, by the client's port."""
-        return bool(select.select([self._connections[port].client], [], [], 0)[0])
-
-    def cut_when_asked(self, which: Any, after: int = 0) -> None:
-        """Cut a connection with a question, after so many others, which the server never sees."""
-        self._do(lambda connection: connection.cut_later("client", after), [which])
-
-    def cut_when_answered(self, which: Any, after: int = 0) -> None:
-        """Cut a connection with an answer, after so many others, which the server has given and nobody sees."""
-        self._do(lambda connection: connection.cut_later("server", after), [which])
-
-    def cut_new_when_asked(self, after: int) -> None:
-        """Cut each connection that is made from now on, with a question after so many."""
-        self._cut_new = "client", after
-
-    def cut_new_when_answered(self, after: int) -> None:
-        """Cut each connection that is made from now on, with an answer after so many."""
-        self._cut_new = "server", after
-
-    def spare(self) -> None:
-        """Cut nothing any more that was to be cut later."""
-        self._cut_new = None
-        self._do(Connection.spare, ())
-
-    def refuse(self, refuses: bool = True) -> None:
-        """Let nobody connect."""
-        self._refuses = refuses
+        That is a question of the `client`, or an answer of the `server`, to what it has done.
+        """
+        self._do(lambda connection: connection.cut_later(end, after), which)
 
     # its thread
 
-    def _do(self, what: Callable[[Connection], object], which: Sequence[Any]) -> None:
-        ports = [port_of(connection) for connection in which]
+    def _do(self, what: Callable[[Connection], object], which: Any) -> None:
+        port = None if which is None else port_of(which)
 
         def order() -> None:
-            chosen = [self._connections[port] for port in ports] if which else list(self._connections.values())
-            for connection in chosen:
+            for connection in [*self._connections.values()] if port is None else [self._connections[port]]:
                 what(connection)
 
         done: Future[None] = Future()
@@ -154,8 +120,7 @@ class Proxy:
                         return
                     order, done = self._orders.pop(0)
                     try:
-                        order()
-                        done.set_result(None)
+                        done.set_result(order())
                     except BaseException as error:
                         done.set_exception(error)
                 elif end.fileno() >= 0:  # not just closed with its other end
@@ -163,17 +128,12 @@ class Proxy:
 
     def _accept(self) -> None:
         client, (_, port) = self._listener.accept()
-        if self._refuses:
-            self._reset(client)
-            return
         try:
             server = socket.create_connection(self._to)
         except OSError:  # the server is down, and the client sees the same
             self._reset(client)
             return
         connection = self._connections[port] = Connection(client, server)
-        if self._cut_new:
-            connection.cut_later(*self._cut_new)
         for end in connection.ends:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(end, selectors.EVENT_READ, connection)
@@ -188,17 +148,10 @@ class Proxy:
         except OSError:
             self._cut(connection)
 
-    def _stall(self, connection: Connection) -> None:
-        if not connection.stalled:
-            connection.stalled = True
-            for end in connection.ends:
-                self._selector.unregister(end)
-
     def _cut(self, connection: Connection, reset: bool = True) -> None:
         self._connections = {port: known for port, known in self._connections.items() if known is not connection}
         for end in connection.ends:
-            if not connection.stalled:
-                self._selector.unregister(end)
+            self._selector.unregister(end)
             self._reset(end) if reset else end.close()
 
     @staticmethod

@@ -15,7 +15,6 @@ import itertools
 import os
 import pwd
 import random
-import re
 import shutil
 import signal
 import socket
@@ -172,10 +171,6 @@ class Server(abc.ABC):
         self._server.wait(PATIENCE)
         (self.folder / "pid").unlink(missing_ok=True)
 
-    def ended(self) -> bool:
-        """Whether it has ended by itself."""
-        return self._server is None or self._server.poll() is not None
-
     def restart(self, how: str = "fast") -> None:
         self.stop(how)
         self.start()
@@ -249,13 +244,6 @@ class Server(abc.ABC):
     @abc.abstractmethod
     def peewee(self, database: str, **options: Any) -> pw.Database:
         """A Peewee database, not yet connected, over TCP as user xq unless the options say something else."""
-
-    @functools.cached_property
-    def version(self) -> str:
-        """Its number."""
-        ((told,),) = self.run("SELECT version()")
-        found = re.search(r"\d+(\.\d+)+", told)
-        return found[0] if found else str(told)
 
     def run(self, sql: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """What a statement of the administrator gives, outside of any transaction."""

@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
 import peewee as pw
 import pytest
-from playhouse import pool
 
 import xq
-from tests.conftest import SERVERS, database_on, live
-from tests.factories import task
-from tests.steps import PATIENCE, another_process, another_program, eventually
-
-# pools
-
+from tests.conftest import live
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, another_process, eventually
 
 # Peewee's class, how the server lists the connections to this database but the one that asks, and the number of that.
-POOLS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
-    "postgres": (
-        pool.PooledPostgresqlDatabase,
-        {"prefer_psycopg3": True},
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND backend_type = 'client backend'",
-        "SELECT pg_backend_pid()",
-    ),
-    "mariadb": (
-        pool.PooledMySQLDatabase,
-        {"ssl_disabled": True},
-        "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
-        "SELECT CONNECTION_ID()",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", POOLS)
-def test_to_close_all_connections_of_a_pool_closes_none_of_the_maintenance_thread(kind):
-    pooled, options, listing, number = POOLS[kind]
-    with database_on(SERVERS[kind]) as (server, name):
-        db = pooled(name, host=server.host, port=server.port, user=server.USER, **options)
-        looks = server.peewee(name)
-        Task = live(db)({"keep": True, "delayed": True}, roles=("runat",))
-
-        def connections() -> set[int]:
-            return {found for (found,) in looks.execute_sql(listing).fetchall()}
-
-        Task.put({})
-        Task.take().ack()  # from here on there is a maintenance thread
-        Task.put({}, delay=0.1)
-        eventually(lambda: Task.xq.count("R"))  # which that thread has moved, so it is connected
-        before, mine = connections(), db.execute_sql(number).fetchone()[0]
-        assert len(before) == 3  # this thread's, the maintenance thread's, and the one that proves that it lives
-        db.close_all()
-        eventually(lambda: mine not in connections())
-        assert connections() == before - {mine}
-        assert Task.take().ack().status == "D"
-        db.close_all()
-        looks.close()
 
 
 # autoconnect=False
 
 
-def test_a_call_on_a_closed_connection_raises_and_opens_none(make_shared):
-    db, Task = make_shared.db, make_shared({"ttr": 60})
+def test_a_call_on_a_closed_connection_raises_and_opens_none_and_a_worker_opens_that_of_its_thread(make_shared):
+    db, Task = make_shared.db, make_shared({"keep": True, "ttr": 60})
     put = Task.put(task())
     db.close()
     db.autoconnect = False
@@ -91,20 +45,8 @@ def test_a_call_on_a_closed_connection_raises_and_opens_none(make_shared):
         assert Task.take().id == put.id
         db.connection().close()  # as when a server cuts it: the application has not closed it
         assert Task.xq.count("T") == 1
-        assert Task.xq.check() == []
-
-
-def test_a_worker_opens_the_connection_of_its_thread(make_shared):
-    db, Task = make_shared.db, make_shared({"keep": True})
-    Task.xq.put_many([task(), task()])
-
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        db.close()
-
-    db.close()
-    db.autoconnect = False
-    with db.connection_context():
+        Task.xq.put_many(tasks(2))
+        Task.xq.worker(lambda found: db.close())
         Task.xq.run(until_empty=True)
         assert Task.xq.count("D") == 2
 
@@ -127,36 +69,6 @@ def test_a_process_that_ends_gives_its_tasks_back(make_live):
 
 
 # thread_safe=False
-
-
-def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):
-    shared: dict[str, Any] = {"thread_safe": False, "check_same_thread": False, "timeout": 20}
-    with closing(pw.SqliteDatabase(str(tmp_path / "app.db"), **shared)) as db:
-        Task = live(db)({"keep": True, "limit": 2}, roles=("runat",))
-        Other = live(db)({"keep": True}, model=live(db).model(table_name="other"), roles=("runat",))
-        # Python's sqlite3 may hang where two threads use one connection at once: what the main thread calls while the
-        # other waits is to run no SQL, and so it opens the other queue before.
-        assert Other.xq.count() == 0
-        waits = threading.Event()
-        Task.xq.adapter.waiting.woken = waits.set
-        taken: list[Any] = []
-        thread = threading.Thread(target=lambda: taken.append(Task.take(timeout=PATIENCE)))
-        thread.start()
-        assert waits.wait(PATIENCE)
-        refused = [
-            lambda: Task.take(timeout=1),
-            lambda: Other.take(timeout=1),
-            lambda: Task.put({}, timeout=1),
-            lambda: Task.put({}, wait=1),
-            lambda: Task.xq.wait(1, timeout=1),
-        ]
-        for wait in refused:
-            with pytest.raises(xq.ConfigurationError, match="thread_safe=False"):
-                wait()
-        another_program(db, "INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
-        thread.join(PATIENCE)
-        assert taken[0].ack().status == "D"
-        assert Task.take(timeout=0.01) is None  # nobody else waits any more
 
 
 def test_workers_that_share_a_connection_are_refused_but_for_one():
@@ -190,25 +102,12 @@ class Seen(sqlite3.Connection):
 def used(path: str) -> Any:
     """A queue that the maintenance thread has looked after, with a taken task. This thread's connection is closed."""
     db = pw.SqliteDatabase(path, timeout=20, factory=Seen)
-    fields = {"status": pw.CharField(default="R"), "runat": pw.DoubleField(null=True), "owner": pw.TextField(null=True)}
-    Task: Any = type("Task", (pw.Model,), {**fields, "Meta": type("Meta", (), {"database": db})})
-    xq.upgrade(Task, {name: name for name in fields}, {"ttr": 60})
-    db.create_tables([Task])
-    Task.put({})
-    assert Task.take()
+    Task = live(db)({"ttr": 60})
+    assert Task.put({}).take()
     assert Task.take(timeout=0.01) is None
     eventually(lambda: len(Seen.now_open) == 2)  # the maintenance thread's is the other
     db.close()
     return Task
-
-
-def test_the_maintenance_thread_closes_its_connection_when_the_database_object_is_freed(tmp_path):
-    def all_closed() -> bool:
-        gc.collect()
-        return not Seen.now_open
-
-    used(str(tmp_path / "app.db"))
-    eventually(all_closed)  # the thread itself has the database object while it works
 
 
 PROCESS = """

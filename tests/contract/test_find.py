@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import json
 import uuid
 from collections import Counter
@@ -28,65 +27,47 @@ N = 90
 
 Test = Callable[[dict[str, Any]], bool]
 
-
-def attributes(**more: Any) -> dict[str, Any]:
-    return {"error": pw.TextField(null=True), **more}
-
-
-# shape -> how a queue is made, and the key of a task by its number
-SHAPES: Mapping[str, tuple[dict[str, Any], Callable[[int], dict[str, Any]]]] = {
-    "integers as keys": ({"attributes": attributes()}, lambda i: {"id": i}),
-    "texts as keys": (
-        {"attributes": attributes(id=pw.CharField(primary_key=True, max_length=40))},
-        lambda i: {"id": f"{'aB%_'[i % 4]}{i}"},
-    ),
-    "uuids as keys": (
-        {"attributes": attributes(id=pw.UUIDField(primary_key=True))},
-        lambda i: {"id": uuid.UUID(int=i * 7**40 % 2**128)},
-    ),
-    "keys of two parts": (
-        {
-            "attributes": attributes(
-                site=pw.CharField(max_length=40),
-                page=pw.IntegerField(),
-                meta={"primary_key": pw.CompositeKey("site", "page")},
-            )
-        },
-        lambda i: {"site": f"s{i % 5}", "page": i},
-    ),
-    "own statuses": (
-        {"attributes": attributes(), "statuses": {"R": "new", "B": "failed", "D": "R"}},
-        lambda i: {"id": i},
-    ),
-    "numbers as statuses": (
-        {
-            "attributes": attributes(status=pw.IntegerField(default=1)),
-            "statuses": {"R": 1, "T": 2, "W": 3, "B": 4, "D": 5},
-        },
-        lambda i: {"id": i},
-    ),
-    "date-times": ({"attributes": attributes(runat=pw.DateTimeField(null=True))}, lambda i: {"id": i}),
-    "utubes": (
-        {"attributes": attributes(), "roles": (*ROLES, "utube"), "features": {**FEATURES, "utube": 2}},
-        lambda i: {"id": i},
-    ),
-    "few roles": (
-        {
-            "attributes": attributes(),
-            "roles": ("error",),
-            "features": {"buried": True, "keep": True, "id": "required"},
-        },
-        lambda i: {"id": i},
-    ),
+# shape of a queue -> what it has beside or instead of the fields, roles and features of the others
+SHAPES: Mapping[str, dict[str, Any]] = {
+    "integers as keys": {},
+    "texts as keys": {"id": pw.CharField(primary_key=True, max_length=40)},
+    "uuids as keys": {"id": pw.UUIDField(primary_key=True)},
+    "keys of two parts": {
+        "site": pw.CharField(max_length=40),
+        "page": pw.IntegerField(),
+        "meta": {"primary_key": pw.CompositeKey("site", "page")},
+    },
+    "own statuses": {"options": {"statuses": {"R": "new", "B": "failed", "D": "R"}}},
+    "numbers as statuses": {
+        "status": pw.IntegerField(default=1),
+        "options": {"statuses": {"R": 1, "T": 2, "W": 3, "B": 4, "D": 5}},
+    },
+    "date-times": {"runat": pw.DateTimeField(null=True)},
+    "utubes": {"options": {"roles": (*ROLES, "utube"), "features": {**FEATURES, "utube": 2}}},
+    "few roles": {"options": {"roles": ("error",), "features": {"buried": True, "keep": True, "id": "required"}}},
+}
+KEYS: Mapping[str, Callable[[int], dict[str, Any]]] = {
+    "texts as keys": lambda i: {"id": f"{'aB%_'[i % 4]}{i}"},
+    "uuids as keys": lambda i: {"id": uuid.UUID(int=i * 7**40 % 2**128)},
+    "keys of two parts": lambda i: {"site": f"s{i % 5}", "page": i},
 }
 
 
-def filled(make: Any, shape: str, n: int = N, **more: Any) -> Any:
+def key(shape: str, i: int) -> dict[str, Any]:
+    """The key of the task of a number."""
+    return KEYS[shape](i) if shape in KEYS else {"id": i}
+
+
+def with_errors(make: Any, shape: str = "integers as keys", **more: Any) -> Any:
+    """A queue of a shape, with the role error; `more` are features."""
+    fields = {"error": pw.TextField(null=True), **SHAPES[shape]}
+    options = {"roles": ROLES, "features": FEATURES, **fields.pop("options", {})}
+    return make(options.pop("features") | more, attributes=fields, **options)
+
+
+def filled(make: Any, shape: str = "integers as keys", n: int = N, **more: Any) -> Any:
     """A queue with tasks in each of its states."""
-    options, key = SHAPES[shape]
-    options = {"features": FEATURES, "roles": ROLES, **options, **more}
-    Task = make(options.pop("features"), **options)
-    names = Task._meta.fields
+    Task = with_errors(make, shape, **more)
     for i in range(1, n + 1):
         own = {
             "name": (f"task {i}", f"TASK%{i}", "it's\\a", None, "")[i % 5],
@@ -95,8 +76,8 @@ def filled(make: Any, shape: str, n: int = N, **more: Any) -> Any:
             "utube": ("a", "A", "b", None)[i % 4],
             "priority": (0, 1, None, -5)[i % 4],
         }
-        own = {**{name: value for name, value in own.items() if name in names}, **key(i)}
-        Task.xq.put(own, **({"delay": 1_000 + i} if i % 6 == 0 and "W" in Task.xq.machine.states else {}))
+        waits = {"delay": 1_000 + i} if i % 6 == 0 and "W" in Task.xq.machine.states else {}
+        Task.xq.put(own | key(shape, i), **waits)
     for i in range(n // 3):
         taken = Task.take()
         if taken is not None and i % 3:
@@ -196,102 +177,49 @@ def test_a_search_finds_what_plain_python_finds_in_pages_and_back(make, shape):
 def test_a_task_is_found_by_its_key(make, shape):
     Task = filled(make, shape, 12)
     for key in [each["key"] for each in rows(Task)]:
-        text = json.dumps(list(key)) if isinstance(key, tuple) else str(key)
-        term = "key:'" + text + "'"
+        term = "key:'" + (json.dumps(list(key)) if isinstance(key, tuple) else str(key)) + "'"
         assert keys(Task, term) == [key]
         assert keys(Task, f"{term} -{term}") == []
         assert len(keys(Task, f"-{term}")) == 11
 
 
-def test_the_next_tasks_come_first(make):
-    Task = make(FEATURES | {"id": "auto_increment"}, roles=ROLES, attributes=attributes())
-    for priority in (3, None, 1, 2):
-        Task.put({"priority": priority})
+def test_the_next_tasks_come_first_and_what_is_no_task_is_not_found(make):
+    Task = make({"buried": True, "retval": "dict"}, roles=("priority",))
+    Task.xq.put_many([task(priority=priority) for priority in (3, None, 1, 2)])
     Task.bury(Task.take())
-    assert [(each.status, each.priority) for each in Task.xq.find().tasks] == [
-        ("R", 1),
-        ("R", 2),
-        ("R", 3),
-        ("B", None),
-    ]
-
-
-def test_a_page_leads_to_the_next_one_and_back(make):
-    Task = filled(make, "integers as keys")
-    first = Task.xq.find(n=20)
-    second = Task.xq.find(n=20, after=first.next)
-    again = Task.xq.find(n=20, after=second.previous, back=True)
-    assert first.previous is None
-    assert [each.id for each in again.tasks] == [each.id for each in first.tasks]
-    assert (again.previous, again.ended) == (None, True)
-    assert [each.id for each in Task.xq.find(n=20, after=again.next).tasks] == [each.id for each in second.tasks]
-    last = Task.xq.find(n=20, back=True)
-    assert [each.id for each in last.tasks] == keys(Task, "")[-20:]
-    assert last.next is None
-
-
-def test_a_page_and_an_operation_go_on_behind_a_date_in_the_key(make):
-    fields = attributes(
-        day=pw.DateField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("day", "page")}
-    )
-    Task = make({"buried": "any"}, attributes=fields)
-    days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
-    for day in days:
-        Task.put({"day": day, "page": 1})
-    first = Task.xq.find(n=2)
-    assert [each.day for each in first.tasks + Task.xq.find(n=2, after=first.next).tasks] == days
-    assert Task.xq.act("bury", "", chunk=1).run().done == 3
+    Task.insert(name="draft", status="new").execute()
+    found = [(each["status"], each["priority"]) for each in Task.xq.find().tasks]
+    assert found == [("R", 1), ("R", 2), ("R", 3), ("B", None)]
+    assert Task.xq.find("draft").tasks == Task.xq.find("key:5").tasks == []
 
 
 def test_tasks_that_move_out_of_a_filter_do_not_shift_its_pages(make):
-    Task = filled(make, "integers as keys")
+    Task = filled(make)
     buried = keys(Task, "state:buried")
-    dug: list[int] = []
-    for found in pages(Task, "state:buried", 3):
-        dug += [Task.dig(each).id for each in found.tasks]
-    assert dug == buried
+    assert [Task.dig(each).id for found in pages(Task, "state:buried", 3) for each in found.tasks] == buried
     assert keys(Task, "state:buried") == []
 
 
-def test_a_search_that_no_index_serves_says_how_far_it_has_looked(make):
-    Task = make({"keep": True}, attributes=attributes())
-    Task.insert_many([{"name": f"done {i}", "status": "D"} for i in range(10_500)]).execute()
-    found = Task.xq.find('name="done 10300"')
-    assert (found.tasks, found.looked, found.ended) == ([], 10_000, False)
-    rest = Task.xq.find('name="done 10300"', after=found.next)
-    assert ([each.name for each in rest.tasks], rest.looked, rest.ended) == (["done 10300"], 500, True)
-    assert Task.xq.find("state:R").looked == 0
-
-
-def test_rows_that_are_no_tasks_are_not_found(make):
-    Task = make({"keep": True})
-    Task.put(task())
-    Task.insert(name="draft", status="new").execute()
-    assert [each.status for each in Task.xq.find().tasks] == ["R"]
-    assert Task.xq.find("draft").tasks == []
-    assert Task.xq.find("key:2").tasks == []
-
-
-def test_tasks_have_the_form_of_the_feature_retval(make):
-    Task = make({"retval": "dict"})
-    Task.put(task(name="a"))
-    assert [each["name"] for each in Task.xq.find("name:a").tasks] == ["a"]
-
-
-# cursors
+# what is refused
 
 CURSORS = ["", "x", "%", "W10", "A" * 20_000, "é", "eyJhIjogMX0", "WyJrZXkiLDEsMV0", "bnVsbA", "W1tbW1tbW1tbW1tbW1tb"]
 
 
-@pytest.mark.parametrize("cursor", CURSORS, ids=range(len(CURSORS)))
-def test_a_cursor_that_is_none_is_refused(make, cursor):
+def test_a_cursor_that_is_none_is_refused(make):
     Task = filled(make, "keys of two parts", 6)
-    with pytest.raises(xq.BadValue, match="no cursor of this filter"):
-        Task.xq.find(after=cursor)
+    for cursor in CURSORS:
+        with pytest.raises(xq.BadValue, match="no cursor of this filter"):
+            Task.xq.find(after=cursor)
+    for words, arguments in {"a cursor is text": {"after": 7}, "a filter is text": {"filter": 7}}.items():
+        with pytest.raises(xq.BadType, match=words):
+            Task.xq.find(**arguments)
+    for n in (0, 1_001):
+        with pytest.raises(xq.BadValue, match="1 to 1,000 tasks"):
+            Task.xq.find(n=n)
 
 
 def test_a_cursor_with_anything_in_it_works_or_is_refused(make):
-    Task = filled(make, "integers as keys", 12)
+    Task = filled(make, n=12)
     values = st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.dictionaries(st.text(), st.text())
     )
@@ -306,19 +234,6 @@ def test_a_cursor_with_anything_in_it_works_or_is_refused(make):
     test()
 
 
-def test_only_text_is_a_cursor_or_a_filter(make):
-    Task = make()
-    with pytest.raises(xq.BadType, match="a cursor is text"):
-        Task.xq.find(after=7)
-    with pytest.raises(xq.BadType, match="a filter is text"):
-        Task.xq.find(7)
-    for n in (0, 1_001):
-        with pytest.raises(xq.BadValue, match="1 to 1,000 tasks"):
-            Task.xq.find(n=n)
-
-
-# terms that are refused
-
 REFUSED = {
     "state:gone": "has the states ready",
     "state>R": "cannot compare: write state:R",
@@ -330,6 +245,7 @@ REFUSED = {
     "age>soon": "needs a span of time",
     "age:1h": "needs a comparison",
     "age>1h,2h": "needs a comparison",
+    "state:ready age>2h": "more than the 3,600 s that the history is kept",
     "key:one": "is a whole number",
     f"key:{2**70}": "is a whole number of up to 64 bits",
     "session:me": "the whole uuid of a session",
@@ -337,38 +253,33 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("filter", REFUSED)
-def test_a_term_that_means_nothing_is_refused_by_name(make, filter):
-    Task = make({}, attributes=attributes(made=pw.DateTimeField(null=True)))
-    with pytest.raises(xq.BadValue, match=REFUSED[filter]):
-        Task.xq.find(filter)
-
-
-def test_a_term_whose_role_or_feature_is_off_names_it(make):
-    Task = make({}, fields={"status": "status"}, attributes={"attempts": pw.TextField(null=True)})
-    for role, filter in {"error": "error:a", "error ": "failure:a", "unique": "unique:a"}.items():
-        with pytest.raises(xq.FeatureOff) as off:
+def test_a_term_that_means_nothing_is_refused_by_name(make):
+    Task = make({"history": 3600}, attributes={"made": pw.DateTimeField(null=True)})
+    for filter, words in REFUSED.items():
+        with pytest.raises(xq.BadValue, match=words):
             Task.xq.find(filter)
-        assert off.value.role == role.strip()
-    with pytest.raises(xq.FeatureOff) as off:
-        Task.xq.find("age>1h")
-    assert off.value.feature == "history"
-    with pytest.raises(xq.FeatureOff) as off:
-        Task.xq.timeline(1)
-    assert off.value.feature == "history"
-    with pytest.raises(xq.FeatureOff) as off:
-        Task.xq.failures()
-    assert off.value.role == "error"
 
 
-# age
+def test_what_needs_a_role_or_a_feature_that_is_off_names_it(make):
+    Task = make({}, fields={"status": "status"})
+    missing: dict[str, list[Callable[[], Any]]] = {
+        "error": [lambda: Task.xq.find("error:a"), lambda: Task.xq.find("failure:a"), Task.xq.failures],
+        "unique": [lambda: Task.xq.find("unique:a")],
+        "history": [lambda: Task.xq.find("age>1h"), lambda: Task.xq.timeline(1)],
+    }
+    for name, calls in missing.items():
+        for call in calls:
+            with pytest.raises(xq.FeatureOff) as off:
+                call()
+            assert name in (off.value.role, off.value.feature)
+
+
+# age and session
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_age_is_the_time_since_a_task_entered_its_state(make, shape):
-    options = SHAPES[shape][0]
-    features = {**options.get("features", FEATURES), "history": True}
-    Task = filled(make, shape, 20, features=features)
+    Task = filled(make, shape, 20, history=True)
     old = keys(Task, "")
     Task.xq.clock.tick(30)
     taken = Task.take()
@@ -380,32 +291,17 @@ def test_the_age_is_the_time_since_a_task_entered_its_state(make, shape):
     assert keys(Task, "age>40s age<=50s state:buried") == keys(Task, "state:buried")
 
 
-def test_the_age_of_taken_tasks_needs_no_history(make):
-    Task = make({"keep": True})
-    Task.xq.put_many(tasks(2))
-    first = Task.take()
-    Task.xq.clock.tick(60)
-    second = Task.take()
-    assert keys(Task, "state:taken age>=1m") == [first.id]
-    assert keys(Task, "state:taken age<1m") == [second.id]
-
-
-def test_the_age_is_known_as_far_as_the_history_is_kept(make):
-    Task = make({"keep": True, "history": 3600})
-    with pytest.raises(xq.BadValue, match="more than the 3,600 s that the history is kept"):
-        Task.xq.find("state:ready age>2h")
-
-
-def test_the_tasks_of_a_session_are_found(make):
+def test_the_age_and_the_session_of_taken_tasks_need_no_history(make):
     Task = make({"keep": True})
     Task.xq.put_many(tasks(3))
     with Task.xq.session() as mine:
-        assert keys(Task, f"session:{mine.uuid}") == []
+        Task.take().ack()
         first = Task.take()
-        Task.ack(first)
-    with Task.xq.session() as other:
-        Task.take()
-        assert keys(Task, f"session:{other.uuid}") == [2]
+        Task.xq.clock.tick(60)
+        with Task.xq.session() as other:
+            second = Task.take()
+            assert keys(Task, "state:taken age>=1m") == keys(Task, f"session:{mine.uuid}") == [first.id]
+            assert keys(Task, "state:taken age<1m") == keys(Task, f"session:{other.uuid}") == [second.id]
     assert keys(Task, f"session:{mine.uuid}") == []
 
 
@@ -413,7 +309,7 @@ def test_the_tasks_of_a_session_are_found(make):
 
 
 def test_failures_are_grouped_by_class_and_message(make):
-    Task = filled(make, "integers as keys")
+    Task = filled(make)
     counted = Counter((each["error"].partition(":")[0], each["state"]) for each in rows(Task) if each["error"])
     groups = Task.xq.failures()
     assert {(group.error, group.message) for group in groups} == {
@@ -425,24 +321,18 @@ def test_failures_are_grouped_by_class_and_message(make):
     assert (groups.looked > 0, groups.ended) == (True, True)
     for group in groups:
         found = Task.xq.find(group.filter, n=1_000).tasks
-        assert len(found) == group.count
+        assert len(found) == group.count == counted[group.error or "%_", "B"]
         assert group.key in [each.id for each in found]
-        assert group.count == counted[group.error or "%_", "B"]
         assert group.states == {"B": group.count}
         assert {each.error.partition(":")[0] for each in found} == {group.error or "%_"}
-
-
-def test_failures_of_a_filter_are_its_own(make):
-    Task = filled(make, "integers as keys")
-    groups = Task.xq.failures("tube:mail", n=2)
-    assert len(groups) <= 2
-    for group in groups:
-        assert group.filter == f"tube:mail failure:{group.id}"
-        assert {each.tube for each in Task.xq.find(group.filter).tasks} == {"mail"}
+    some = Task.xq.failures('tube:"it\'s"', n=2)
+    assert len(some) == 2
+    for group in some:
+        assert {each.tube for each in Task.xq.find(group.filter).tasks} == {"it's"}
 
 
 def test_a_task_that_is_tried_again_is_a_failure_and_a_done_one_is_none(make):
-    Task = make({**FEATURES, "id": "auto_increment", "history": True}, roles=ROLES, attributes=attributes())
+    Task = with_errors(make, id="auto_increment", history=True)
     Task.xq.put_many(tasks(3))
     done, ready, waiting = Task.xq.take_many(3)
     Task.update(error="E: 1").execute()
@@ -463,34 +353,27 @@ def test_a_task_that_is_tried_again_is_a_failure_and_a_done_one_is_none(make):
 
 @pytest.mark.parametrize("shape", ["integers as keys", "keys of two parts", "own statuses"])
 def test_a_timeline_has_each_transition_and_the_time_in_each_state(make, shape):
-    options, key = SHAPES[shape]
-    Task = make({**FEATURES, "history": True}, roles=ROLES, attributes=options["attributes"])
+    Task = with_errors(make, shape, history=True)
     began = Task.xq.clock.now
-    put = Task.put({**key(1), "tube": "mail"}, delay=5)
+    put = Task.put({**key(shape, 1), "tube": "mail"}, delay=5)
     Task.xq.clock.tick(7)
     taken = Task.take()
     Task.xq.clock.tick(3)
     Task.bury(taken)
     Task.xq.clock.tick(10)
+    mine = Task.xq.current_session().uuid
+    columns = ("source", "target", "event", "seconds", "open", "session", "attempt", "tube")
     steps = Task.xq.timeline(put.get_id())
-    assert [(step.source, step.target, step.event) for step in steps] == [
-        ("X", "W", "put"),
-        ("W", "R", "delay"),
-        ("R", "T", "take"),
-        ("T", "B", "bury"),
+    assert [tuple(getattr(step, name) for name in columns) for step in steps] == [
+        ("X", "W", "put", 7, False, None, 0, "mail"),
+        ("W", "R", "delay", 0, False, None, 0, "mail"),
+        ("R", "T", "take", 3, False, mine, 1, "mail"),
+        ("T", "B", "bury", 10, True, mine, 1, "mail"),
     ]
     assert [step.at - began for step in steps] == [0, 7, 7, 10]
-    assert [step.seconds for step in steps] == [7, 0, 3, 10]
-    assert [step.open for step in steps] == [False, False, False, True]
-    assert [step.session for step in steps[2:]] == [Task.xq.current_session().uuid] * 2
-    assert [step.attempt for step in steps] == [0, 0, 1, 1]
-    assert {step.tube for step in steps} == {"mail"}
     Task.kill(put.get_id())
     assert [(step.target, step.seconds, step.open) for step in Task.xq.timeline(put.get_id())[-2:]] == [
         ("B", 10, False),
         ("X", None, False),
     ]
-
-
-def test_a_timeline_of_a_task_that_never_was_is_empty(make):
-    assert make({"history": True}).xq.timeline(7) == []
+    assert Task.xq.timeline(("s", 7) if shape == "keys of two parts" else 7) == []

@@ -11,28 +11,23 @@ import xq
 BASE: dict[str, Any] = {"features": {"buried": True, "delayed": True, "keep": True}, "roles": ("runat",)}
 UNIQUE: dict[str, Any] = {"features": {"unique": True}, "roles": ("unique",)}
 
-# the queue, the call, the first words of its plan, what else is in it
-PLANS: list[tuple[dict[str, Any], tuple[Any, ...], str, list[str]]] = [
-    (BASE, ("take",), "take()\n  1  ", ["token", "R to T", "UPDATE"]),
-    (BASE, ("ack", ["name"]), "ack(update={name})", ["UPDATE", "name"]),
-    (BASE, ("put",), "put()", ["to R"]),
-    (BASE, ("put", "delay"), "put(delay=)", ["to W"]),
-    (BASE, ("kill",), "kill()", ["look up the task", "R to X", "T to X", "W to X", "B to X", "D to X"]),
-    (UNIQUE, ("put", "on_conflict"), "put(on_conflict=)\n", ["as on_conflict= says"]),
-    ({"roles": ("tube",)}, ("take", "timeout", "tube"), "take(", ["tube"]),
+# the queue, the call, the fields of its update, the first words of its plan, what else is in it
+PLANS: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], str, list[str]]] = [
+    (BASE, ("take",), (), "take()\n  1  ", ["token", "R to T", "UPDATE"]),
+    (BASE, ("ack",), ("name",), "ack(update={name})", ["UPDATE", "name"]),
+    (BASE, ("put",), (), "put()", ["to R"]),
+    (BASE, ("put", "delay"), (), "put(delay=)", ["to W"]),
+    (BASE, ("kill",), (), "kill()", ["look up the task", "R to X", "T to X", "W to X", "B to X", "D to X"]),
+    (UNIQUE, ("put", "on_conflict"), (), "put(on_conflict=)\n", ["as on_conflict= says"]),
+    ({"roles": ("tube",)}, ("take", "timeout", "tube"), (), "take(", ["tube"]),
 ]
 
 
-def plan(queue: Any, *asked: Any) -> Any:
-    update = {"update": asked[1]} if len(asked) > 1 and isinstance(asked[1], list) else {}
-    return queue.plan(*[each for each in asked if isinstance(each, str)], **update)
-
-
 def test_a_plan_tells_the_steps_and_the_sql_of_a_call(make, subtests):
-    for features, asked, first, told in PLANS:
+    for features, asked, update, first, told in PLANS:
         with subtests.test(repr(asked)):
             queue = make(**features).xq
-            text = str(plan(queue, *asked))
+            text = str(queue.plan(*asked, update=update))
             assert text.startswith(first)
             assert [words for words in told if words not in text] == []
             queue.uninstall()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import suppress
 
@@ -12,7 +11,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
-from tests.steps import another_process, in_threads, is_exact, isolate, processes, state
+from tests.steps import another_process, is_exact, isolate, processes
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -28,21 +27,12 @@ def by(role, limit="2/m", **more):
     return {"rate": {"limit": limit, "by": role, **more}}
 
 
-# the whole queue
-
-
 def test_a_whole_limit_is_taken_at_once_and_then_one_task_at_each_interval(make):
     Task = make({"rate": "3/m"})
     Task.xq.put_many(tasks(6))
-    assert [Task.take().id for _ in range(3)] == [1, 2, 3]
-    assert Task.take() is None
-    Task.xq.clock.tick(19.9)
-    assert Task.take() is None
-    Task.xq.clock.tick(0.1)
-    assert Task.take().id == 4
-    assert Task.take() is None
-    Task.xq.clock.tick(40)
-    assert [each.id for each in Task.xq.take_many(9)] == [5, 6]
+    for seconds, ids in ((0, [1, 2, 3]), (19.9, []), (0.1, [4]), (0, []), (40, [5, 6])):
+        Task.xq.clock.tick(seconds)
+        assert [each.id for each in Task.xq.take_many(9)] == ids
     assert is_exact(Task)
 
 
@@ -59,16 +49,6 @@ def test_a_limit_is_a_number_of_tasks_in_a_span_of_time_of_which_no_more_than_th
     assert [each.id for each in Task.xq.take_many(3)] == [3]
 
 
-def test_an_interval_is_rounded_up_to_a_microsecond_so_that_no_task_is_too_many(make):
-    Task = make({"rate": {"limit": "7/s", "burst": 1}})
-    Task.xq.put_many(tasks(8))
-    taken = 0
-    for _ in range(70):
-        taken += Task.take() is not None
-        Task.xq.clock.tick(1 / 70)
-    assert taken == 7
-
-
 def test_a_take_that_is_rolled_back_returns_its_token(make):
     Task = make({"rate": "1/m"})
     Task.xq.put_many(tasks(2))
@@ -81,21 +61,7 @@ def test_a_take_that_is_rolled_back_returns_its_token(make):
             assert Task.take().id == 1
             savepoint.rollback()
         assert Task.take().id == 1
-    assert Task.take() is None
-
-
-def test_a_task_that_is_taken_again_needs_a_token_again_and_one_that_is_dug_none(make):
-    Task = make({"rate": "3/m", "buried": True})
-    Task.put(task())
-    for _ in range(2):
-        Task.take().release()
-    Task.take().bury()
-    assert len(Task.xq.dig(n=None)) == 1
-    assert Task.take() is None
-    assert state(Task, 1) == "R"
-
-
-# by a role
+    assert Task.take(0.01) is None
 
 
 @pytest.mark.parametrize("role", ["utube", "tube"])
@@ -107,9 +73,7 @@ def test_each_utube_or_tube_has_a_limit_of_its_own_and_no_value_has_none(make, r
     assert names(Task.xq.take_many(9)) == ["a1", "a2", "b1", "b2", "n0", "n1", "n2"]
     Task.xq.clock.tick(30)
     if role == "tube":
-        assert Task.take(tube="b").name == "b3"
-        assert Task.take(tube="b") is None
-        assert names(Task.xq.take_many(9)) == ["a3"]
+        assert names([Task.take(tube="b"), Task.take()]) == ["b3", "a3"]
     else:
         assert names([Task.take(), Task.take()]) == ["a3", "b3"]
     assert Task.take() is None
@@ -124,9 +88,8 @@ def test_values_have_one_bucket_if_they_are_the_same_text(make, one, other):
     assert names(Task.xq.take_many(4)) == [one, other]
 
 
-@pytest.mark.parametrize("groups", [True, 3])
-def test_a_rate_goes_with_the_feature_utube(make, groups):
-    Task = make({"utube": groups} | by("utube"), roles=("utube", "priority"))
+def test_a_rate_goes_with_the_feature_utube(make):
+    Task = make({"utube": 3} | by("utube"), roles=("utube", "priority"))
     for i in range(4):
         for utube in ("a", "b", None):
             Task.put(task(name=f"{utube}{i}", utube=utube))
@@ -150,42 +113,13 @@ def test_queues_do_not_share_their_limits_and_uninstall_forgets_what_was_taken(m
         assert Task.take().id == 2
 
 
-# waiting
-
-
 def test_a_waiting_take_gets_the_task_when_there_is_a_token(make_live):
     Task = make_live({"rate": {"limit": "2/s", "burst": 1}})
     Task.xq.put_many(tasks(3))
-    began = time.monotonic()
     assert [Task.take(LONG).id for _ in range(3)] == [1, 2, 3]
-    assert time.monotonic() - began >= 1.0
 
 
-def test_a_take_waits_for_no_token_longer_than_its_timeout(make_shared):
-    Task = make_shared({"rate": "1/h"})
-    Task.xq.put_many(tasks(2))
-    assert Task.take(LONG).id == 1
-    assert Task.take(0.2) is None
-
-
-# races
-
-
-def test_processes_together_take_no_more_than_the_limit(make_live):
-    Task = make_live({"rate": "25/d"})
-    Task.xq.put_many(tasks(40))
-
-    def child():
-        yield [each.id for _ in range(10) for each in Task.xq.take_many(1)]
-        yield
-
-    with processes(make_live.db, *[child] * 4) as others:
-        taken = [key for other in others for key in next(other)]
-    assert len(taken) == len(set(taken)) == 25
-    assert is_exact(Task)
-
-
-@pytest.mark.parametrize("features", [{"utube": 9}])
+@pytest.mark.parametrize("features", [{"utube": 9}, {}])
 def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_live, features):
     Task = make_live(features | by("utube", "5/d"), roles=("utube",))
     Task.xq.put_many([task(utube="abc"[i % 3]) for i in range(60)])
@@ -198,20 +132,6 @@ def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_live, fe
         taken = Counter(utube for other in others for utube in next(other))
     assert taken == {"a": 5, "b": 5, "c": 5}
     assert is_exact(Task)
-
-
-def test_threads_in_transactions_take_no_more_than_the_limit(make_live):
-    Task = make_live({"rate": "7/d"})
-    Task.xq.put_many(tasks(20))
-
-    def work():
-        def take():
-            with make_live.db.atomic():
-                return Task.take()
-
-        return sum(take() is not None for _ in range(5))
-
-    assert sum(in_threads(make_live.db, *[work] * 4)) == 7
 
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
@@ -234,19 +154,13 @@ def test_an_old_snapshot_takes_no_more_than_the_limit(make_live):
     assert taken == [1]
 
 
-# what is refused
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *((value, "rate") for value in ("", "100", "0/m", "m", "1/x", "-1/m", "1.5/m", "1 / m", "1/0s", 100, True)),
-        *((value, "rate") for value in ({}, {"limit": 5}, ["1/m"])),
+        *((value, "rate") for value in ("", "100", "0/m", "1/x", "-1/m", "1.5/m", "1/0s", 100, {"limit": 5}, ["1/m"])),
         ({"limit": "1/m", "by": "name"}, "limits by utube or by tube, not by 'name'"),
         ({"limit": "1/m", "per": "tube"}, "knows limit, by and burst, not 'per'"),
         ({"limit": "1/m", "burst": 0}, "burst is a number of tasks from 1 on, not 0"),
-        ({"limit": "1/m", "burst": True}, "burst is a number of tasks from 1 on, not True"),
-        ({"limit": "1/m", "burst": 1.5}, "burst is a number of tasks from 1 on, not 1.5"),
         ({"limit": "1/m", "by": "tube"}, "needs the role 'tube'"),
     ],
 )

@@ -117,19 +117,3 @@ def test_a_task_that_fails_and_is_ready_at_once_is_tried_once(make):
     assert seen == [1, 2, 3, 1]
     assert state(Task, 1) == "R"
     assert Task.xq.count() == 1
-
-
-def test_coroutines_are_not_run_within_an_event_loop(make):
-    Task = make()
-
-    @Task.xq.worker
-    async def work(found: Any) -> None:
-        pass
-
-    async def main() -> None:
-        testing.run_pending(work)
-
-    Task.put(task())
-    with pytest.raises(xq.ConfigurationError, match="asyncio.to_thread"):
-        asyncio.run(main())
-    assert state(Task, 1) == "R"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -14,56 +14,41 @@ from xq.tubes import PRESETS, Tubes
 Call = Callable[[Tubes, Any, Any], Any]  # of the tubes, one that has all options, and a value
 
 
-def of_put(option: str) -> Call:
-    return lambda queue, tube, v: tube.put("a", **{option: v})
-
-
-def of_taken(method: str) -> Call:
+def call_of(method: str) -> Call:
     return lambda queue, tube, v: getattr(tube, method)(v)
 
 
-def of_create(type: str, option: str) -> Call:
-    return lambda queue, tube, v: queue.create_tube("made", type, **{option: v})
+def put(option: str) -> Call:
+    return lambda queue, tube, v: tube.put("a", **{option: v})
 
 
-def _calls() -> Iterator[tuple[str, Call]]:
-    yield "put(v)", lambda queue, tube, v: tube.put(v)
-    yield "put([v])", lambda queue, tube, v: tube.put([v])
-    yield "put({'a': v})", lambda queue, tube, v: tube.put({"a": v})
-    for option in ("pri", "ttl", "ttr", "delay", "utube", "timeout", "nonsense"):
-        yield f"put({option}=v)", of_put(option)
-    for method in ("ack", "release", "peek", "bury", "delete", "kick", "tasks_by_state", "on_task_change"):
-        yield f"{method}(v)", of_taken(method)
-    yield "touch(v, 1)", lambda queue, tube, v: tube.touch(v, 1)
-    yield "touch(taken, v)", lambda queue, tube, v: tube.touch(tube.tasks_by_state("t")[0], v)
-    yield "release(taken, delay=v)", lambda queue, tube, v: tube.release(tube.tasks_by_state("t")[0], delay=v)
-    yield "queue.tube[v]", lambda queue, tube, v: queue.tube[v]
-    yield "v in queue.tube", lambda queue, tube, v: v in queue.tube
-    yield "statistics(v)", lambda queue, tube, v: queue.statistics(v)
-    yield "session(v)", lambda queue, tube, v: queue.session(v)
-    yield "identify(v)", lambda queue, tube, v: queue.identify(v)
-    yield "cfg(ttr=v)", lambda queue, tube, v: queue.cfg(ttr=v)
-    yield "cfg(in_replicaset=v)", lambda queue, tube, v: queue.cfg(in_replicaset=v)
-    yield "create_tube(v)", lambda queue, tube, v: queue.create_tube(v, "fifo")
-    yield "create_tube(type=v)", lambda queue, tube, v: queue.create_tube("made", v)
-    for option in (
-        "temporary",
-        "if_not_exists",
-        "on_task_change",
-        "storage_mode",
-        "ttl",
-        "capacity",
-        "pri",
-        "nonsense",
-    ):
-        yield f"create_tube({option}=v)", of_create("limfifottl", option)
-    yield "register_driver(v)", lambda queue, tube, v: queue.register_driver(v, {"keep": True})
-    yield "register_driver('x', v)", lambda queue, tube, v: queue.register_driver("x", v)
-    yield "register_driver('y', {'keep': v})", lambda queue, tube, v: queue.register_driver("y", {"keep": v})
-    yield "register_driver('z', {'ttl': v})", lambda queue, tube, v: queue.register_driver("z", {"ttl": v})
+def create(option: str) -> Call:
+    return lambda queue, tube, v: queue.create_tube("made", "limfifottl", **{option: v})
 
 
-CALLS = dict(_calls())
+PUT = ("pri", "ttl", "ttr", "delay", "utube", "timeout", "nonsense")
+METHODS = ("put", "ack", "release", "peek", "bury", "delete", "kick", "tasks_by_state", "on_task_change")
+CREATE = ("temporary", "if_not_exists", "on_task_change", "storage_mode", "ttl", "capacity", "pri", "nonsense")
+CALLS: dict[str, Call] = {
+    **{f"put({option}=v)": put(option) for option in PUT},
+    **{f"{method}(v)": call_of(method) for method in METHODS},
+    **{f"create_tube({option}=v)": create(option) for option in CREATE},
+    "put({'a': v})": lambda queue, tube, v: tube.put({"a": [v]}),
+    "touch(v, 1)": lambda queue, tube, v: tube.touch(v, 1),
+    "touch(taken, v)": lambda queue, tube, v: tube.touch(tube.tasks_by_state("t")[0], v),
+    "release(taken, delay=v)": lambda queue, tube, v: tube.release(tube.tasks_by_state("t")[0], delay=v),
+    "queue.tube[v]": lambda queue, tube, v: queue.tube[v],
+    "v in queue.tube": lambda queue, tube, v: v in queue.tube,
+    "statistics(v)": lambda queue, tube, v: queue.statistics(v),
+    "session(v)": lambda queue, tube, v: queue.session(v),
+    "identify(v)": lambda queue, tube, v: queue.identify(v),
+    "cfg(ttr=v)": lambda queue, tube, v: queue.cfg(ttr=v),
+    "create_tube(v)": lambda queue, tube, v: queue.create_tube(v, "fifo"),
+    "create_tube(type=v)": lambda queue, tube, v: queue.create_tube("made", v),
+    "register_driver(v)": lambda queue, tube, v: queue.register_driver(v, {"keep": True}),
+    "register_driver('x', v)": lambda queue, tube, v: queue.register_driver("x", v),
+    "register_driver('y', {'ttl': v})": lambda queue, tube, v: queue.register_driver("y", {"ttl": v}),
+}
 
 
 def wrong_with(call: Call, queue: Tubes, tube: Any, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""upgrade: what it asks of a model, what it leaves alone, and what it refuses."""
+"""upgrade: what it asks of a model and leaves alone, and xq.Task, whose models need no `fields=`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import bring, row, state
+from tests.steps import bring, is_exact, row, state
 
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
@@ -26,47 +26,6 @@ def test_upgrade_returns_the_handle_of_the_model(make):
     make.db.create_tables([model])
     assert handle.put({"name": "a"}).name == "a"
     assert isinstance(handle.take(), model)
-
-
-def test_a_model_of_the_applications_own_init_and_methods_is_kept(make):
-    class Page(pw.Model):
-        status = pw.CharField(default="R")
-        made = 0
-
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            type(self).made += 1
-            self.note = "mine"
-
-        @property
-        def shout(self):
-            return self.status + "!"
-
-        class Meta:
-            database = make.db
-
-    Task = make({}, model=Page, fields={"status": "status"})
-    put = Task.put({})
-    taken = Task.take()
-    assert (put.note, taken.note, taken.shout) == ("mine", "mine", "T!")
-    assert taken.ack().id == put.id
-
-
-def test_no_methods_may_be_wanted(make):
-    Task = make({"buried": True}, methods=False)
-    assert {name for name in VERBS if hasattr(Task, name)} == set()
-    Task.xq.put({})
-    assert Task.xq.ack(Task.xq.take())
-
-
-def test_a_database_may_be_named_later(make):
-    proxy = pw.DatabaseProxy()
-    model = make.model(meta={"database": proxy})
-    xq.upgrade(model, FIELDS, {"keep": True}, clock=make.clock)
-    proxy.initialize(make.db)
-    make.db.create_tables([model])
-    assert bring(model, "D").status == "D"
-    assert model.xq.check() == []
 
 
 def test_a_model_may_move_to_another_database(make, tmp_path):
@@ -115,8 +74,8 @@ def test_a_model_is_upgraded_once(make):
 # names that are taken
 
 
-@pytest.mark.parametrize("name", sorted(VERBS))
-def test_a_method_never_hides_a_field(make, name):
+def test_a_method_never_hides_a_field(make):
+    name = "kick"
     model = make.model(**{name: pw.TextField(null=True)})
     with pytest.raises(xq.ConfigurationError, match=rf"{name}(.|\n)*methods=") as taken:
         xq.upgrade(model, FIELDS)
@@ -151,27 +110,103 @@ def test_save_writes_what_the_application_changed_and_never_moves_a_task_back(ma
 # roles
 
 
-def test_a_role_is_a_field_by_name_or_the_field_itself(make):
-    model = make.model(priority_of_mine=pw.IntegerField(default=0))
-    fields = {"status": model.status, "runat": "runat", "priority": model.priority_of_mine}
-    Task = make({"ttl": 10}, model=model, fields=fields)
-    Task.put({"name": "b", "priority_of_mine": 2})
-    Task.put({"name": "a", "priority_of_mine": 1})
-    assert Task.take().name == "a"
+# xq.Task: a model with a field for every role
+
+ALWAYS = {"status", "priority", "owner", "attempts", "error"}
 
 
-FITTING: list[tuple[str, Any]] = [
-    *(("runat", field) for field in (pw.BigIntegerField, pw.DateTimeField)),
-    *(("priority", field) for field in (pw.DoubleField, pw.SmallIntegerField, pw.DecimalField)),
-    *((role, pw.CharField) for role in ("tube", "owner", "unique")),
-    *((role, pw.BigIntegerField) for role in ("deadline", "attempts", "unique")),
-    ("ttl", pw.FloatField),
-]
+def page(make: Any, **fields: Any) -> Any:
+    """A model of an application that inherits from xq.Task, on the database of the test."""
+    meta = type("Meta", (), {"database": make.db, "table_name": "page"})
+    return type("Page", (xq.Task,), {"url": pw.TextField(), **fields, "Meta": meta})
 
 
-@pytest.mark.parametrize(("role", "field"), FITTING)
-def test_a_field_that_fits_its_role_is_taken(make, role, field):
-    attributes = {role: field(null=True) if role != "attempts" else field(default=0)}
-    Task = make({}, attributes=attributes, fields={"status": "status", role: role})
-    Task.put(task())
-    assert Task.take().ack()
+def queue(make: Any, features: Any = None, model: Any = None, **options: Any) -> Any:
+    """The same, upgraded and installed."""
+    model = model or page(make)
+    xq.upgrade(model, features=features, clock=make.clock, **options)
+    make.db.create_tables([model])
+    return model
+
+
+def test_a_new_table_needs_no_fields(make):
+    Page = queue(make, {"delayed": True, "buried": True, "keep": True, "ttr": 60})
+    Page.put({"url": "a"})
+    taken = Page.take()
+    assert (taken.url, taken.status, taken.attempts) == ("a", "T", 1)
+    assert taken.release(delay=5).status == "W"
+    make.clock.tick(5)
+    assert Page.take().bury().status == "B"
+    assert Page.dig(taken).status == "R"
+    assert Page.ack(Page.take(), update={"url": "b"}).status == "D"
+    assert is_exact(Page)
+
+
+@pytest.mark.parametrize(
+    ("features", "more"),
+    [
+        ({}, set()),
+        ({"keep": True, "buried": True, "history": True, "limit": 5, "events": True}, set()),
+        ({"delayed": True}, {"runat"}),
+        ({"zombie": 5}, {"runat"}),
+        ({"ttl": 5}, {"runat", "ttl"}),
+        ({"ttr": 5}, {"runat", "ttr"}),
+        ({"ttr": False}, set()),
+        ({"lifetime": 5}, {"deadline", "ttl"}),
+        ({"unique": True}, {"unique"}),
+        ({"utube": True}, {"utube"}),
+    ],
+    ids=lambda value: str(sorted(value)),
+)
+def test_a_queue_maps_the_roles_that_its_features_use_beside_those_that_cost_nothing(make, features, more):
+    pages = xq.upgrade(page(make), features=features)
+    assert dict(pages.roles) == {role: role for role in ALWAYS | more}
+
+
+def test_the_role_tube_is_mapped_where_tubes_are_counted_or_where_fields_says_so(make):
+    Page = queue(make, tube_stats=["a"])
+    Page.put({"url": "a", "tube": "a"})
+    assert Page.stats().tube["a"].counts["R"] == 1
+    assert Page.take(tube="b") is None
+    assert Page.take(tube="a").tube == "a"
+    assert "tube" in xq.upgrade(page(make), {"tube": "tube"}).roles
+
+
+def test_a_field_of_another_kind_is_left_to_the_application(make):
+    class User(pw.Model):
+        class Meta:
+            database = make.db
+
+    make.db.create_tables([User])
+    Page = queue(make, {"ttr": 60}, page(make, owner=pw.ForeignKeyField(User), error=pw.IntegerField(default=404)))
+    assert {"owner", "error"}.isdisjoint(Page.xq.roles)
+    user = User.create()
+    Page.put({"url": "a", "owner": user})
+    assert Page.take().owner == user
+    assert Page.xq.ack(1).error == 404
+
+
+def test_a_field_that_a_feature_needs_must_be_of_a_kind_for_it(make):
+    with pytest.raises(xq.ConfigurationError, match="role 'runat' is a DoubleField.*Page.runat is text"):
+        xq.upgrade(page(make, runat=pw.TextField(null=True)), features={"ttr": 60})
+    with pytest.raises(xq.ConfigurationError, match="feature 'ttr' needs the role 'runat'"):
+        xq.upgrade(page(make, runat=None), features={"ttr": 60})
+
+
+def test_the_base_has_no_database_and_cannot_be_upgraded():
+    assert xq.Task._meta.database is None
+    with pytest.raises(xq.ConfigurationError, match=r"xq\.Task is abstract .* upgrade the models that inherit from it"):
+        xq.upgrade(xq.Task)
+    assert "xq" not in vars(xq.Task)
+
+
+def test_taken_tasks_keep_their_token_when_the_role_owner_is_mapped_later(make):
+    before = make({"keep": True}, roles=())
+    held = bring(before, "T", {"name": "a"})
+    ((key, token, *_),) = before.xq.taken()
+    before.xq.adapter.maintenance.stop_maintenance()
+    after = make({"keep": True}, roles=("owner",))
+    assert [task[:2] for task in after.xq.taken()] == [(key, token)]
+    assert after.xq.check(advise=True) == []
+    assert after.xq.ack(held.id).status == "D"
+    assert is_exact(after)

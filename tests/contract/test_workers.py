@@ -1,4 +1,4 @@
-"""Workers of each kind, what runs around their handlers, how they take and ack together, and how programs end."""
+"""Workers of each kind: what becomes of a task, what is taken together, and how programs of workers end."""
 
 from __future__ import annotations
 
@@ -6,36 +6,40 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import re
 import select
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, Maker, live
+from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, another_process, eventually, is_exact, state, transitions
+from tests.steps import PATIENCE, another_process, elsewhere, eventually, fail_for, is_exact, row, state, transitions
 
 ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
-RETRIES = {"delayed": True, "buried": True}
-OVERDUE = "TimeoutError: the function runs for longer than 0.2 s"
+RETRIES = {"buried": True, "delayed": True}
+KEPT = {**RETRIES, "keep": True}
+KINDS = pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
 
 
 class Failed(Exception):
     pass
 
 
+class Untold(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
-    return make(features or RETRIES, roles=ROLES, attributes=ERROR)
+    return make(features or KEPT, roles=ROLES, attributes=ERROR)
 
 
 def note(path: Path, text: object) -> None:
@@ -48,25 +52,302 @@ def noted(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-# of each kind
+def forked(db: pw.Database, run: Callable[[], Any]) -> Any:
+    """A program that runs in a process of its own."""
+    db.close()  # a connection must not be carried across a fork
+    program = multiprocessing.get_context("fork").Process(target=run)
+    program.start()
+    return program
 
 
-def of_kind(kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function as a worker of this kind calls it; a coroutine leaves what takes time to a thread."""
-    if kind != "asyncio":
-        return function
-
-    async def coroutine(found: Any) -> None:
-        await asyncio.to_thread(function, found)
-
-    return coroutine
+# what becomes of a task
 
 
-KINDS = pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def raises(error: BaseException) -> Callable[..., None]:
+    def work(*given: Any) -> None:
+        raise error
+
+    return work
+
+
+def leave_open(begin: Callable[[pw.Database], Any]) -> Callable[..., None]:
+    def work(Task: Any, found: Any) -> None:
+        begin(Task._meta.database)
+        Task.update(name="written").where(Task.id == found.id).execute()
+
+    return work
+
+
+def finish_in_a_transaction(ends: str) -> Callable[..., None]:
+    def work(Task: Any, found: Any, finish: Any) -> None:
+        with Task._meta.database.atomic() as transaction:
+            finish(update={"name": "written"})
+            getattr(transaction, ends)()
+
+    return work
+
+
+def kill_and_touch(Task: Any, found: Any) -> None:
+    Task.kill(found)
+    assert xq.current().heartbeat() is False
+
+
+def ack_and_fail(Task: Any, found: Any) -> None:
+    Task.xq.ack(found)
+    raise Failed
+
+
+async def has_not_run(Task: Any, found: Any) -> None:
+    Task.xq.kill(found)
+
+
+def generator(Task: Any, found: Any) -> Iterator[None]:
+    Task.xq.kill(found)
+    yield
+
+
+class End(NamedTuple):
+    """What a function does with a task, the state and the error that this has then, and its name."""
+
+    work: Callable[..., Any]
+    becomes: str
+    error: str = ""
+    name: str = "first"
+    options: dict[str, Any] = {}
+
+
+FINISHES = {"finishes": True}
+ENDS = {
+    "returns": End(lambda Task, found: None, "D"),
+    "raises": End(raises(Failed("as it must")), "B", "Failed: as it must"),
+    "raises what has no text": End(raises(Untold()), "B", "Untold"),
+    "raises CancelledError": End(raises(asyncio.CancelledError("cancelled")), "B", "CancelledError"),
+    "asks for another attempt": End(raises(xq.Retry(delay=30)), "W", options={"max_attempts": 2}),
+    "asks for another attempt in vain": End(raises(xq.Retry(delay=30)), "B", "Retry"),
+    "has it buried": End(raises(xq.Bury("no such page")), "B", "no such page"),
+    "discards it": End(raises(xq.Discard()), "X"),
+    "returns a coroutine": End(lambda Task, found: has_not_run(Task, found), "B", "which has not run: decorate"),
+    "returns a generator": End(generator, "B", "which has not run: decorate"),
+    "acks it itself": End(lambda Task, found: found.ack(), "D"),
+    "releases it itself": End(lambda Task, found: found.release(delay=60), "W"),
+    "buries it itself": End(lambda Task, found: found.bury(), "B"),
+    "kills it, and touches it": End(kill_and_touch, "X"),
+    "acks it, and raises": End(ack_and_fail, "D"),
+    "finishes it": End(lambda Task, found, finish: finish(update={"name": "written"}), "D", "", "written", FINISHES),
+    "finishes it by bury": End(
+        lambda Task, found, finish: finish("bury", update={"name": "written"}), "B", "", "written", FINISHES
+    ),
+    "finishes it by release": End(lambda Task, found, finish: finish("release", delay=60), "W", options=FINISHES),
+    "finishes it with a field that is not": End(
+        lambda Task, found, finish: finish(update={"nmae": "z"}), "B", "BadValue", options=FINISHES
+    ),
+    "finishes it and commits": End(finish_in_a_transaction("commit"), "D", "", "written", FINISHES),
+    "finishes it and rolls back": End(finish_in_a_transaction("rollback"), "B", "Undone:", options=FINISHES),
+    "closes the connection behind the ORM": End(lambda Task, found: Task._meta.database.connection().close(), "D"),
+    "leaves a block open": End(leave_open(lambda db: db.atomic().__enter__()), "B", "LeftOpen:"),
+    "leaves a transaction open": End(leave_open(lambda db: db.execute_sql("BEGIN")), "B", "LeftOpen:"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_whatever_a_function_does_its_task_ends_and_the_next_one_is_done(make_shared, shared_db, end):
+    Task, told = with_errors(make_shared), list[int]()
+    first, second = Task.xq.put_many([task(name="first"), task(name="second")])
+
+    @Task.xq.worker(**{"max_attempts": 1, **end.options})
+    def work(found: Any, *finish: Any) -> Any:
+        if found.name == "first":
+            return end.work(Task, found, *finish)
+        with shared_db.atomic():  # what the first one has left is not in its way
+            Task.update(size=7).where(Task.id == found.id).execute()
+        return None
+
+    work.on_buried(lambda found, error: told.append(found.id))
+    Task.xq.run(until_empty=True)
+    found, other = row(Task, first), row(Task, second)
+    if end.becomes == "X":
+        assert found is None
+    else:
+        assert (found.status, found.name) == (end.becomes, end.name)
+        assert end.error in (found.error or "").partition("\n")[0]
+        assert bool(found.error) == bool(end.error)
+    assert (other.status, other.size) == ("D", 7)
+    assert (len(told) == 1) == bool(end.error), "what is told of a burial has happened"
+    assert is_exact(Task)
+
+
+def test_a_decorator_names_the_worker_which_may_be_called_as_the_function_was(make_shared):
+    Task = make_shared({"keep": True})
+
+    @Task.xq.worker
+    def work(found: Any) -> Any:
+        """Return the status."""
+        return found.status
+
+    put = Task.put(task())
+    assert isinstance(work, xq.Worker)
+    assert (work(put), work.__name__, work.__doc__) == ("R", "work", "Return the status.")
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "D"
+
+
+def test_current_is_the_lease_of_the_task_that_a_function_works_on(make_shared):
+    Task, found = make_shared({"keep": True, "ttr": 60}, roles=("runat", "attempts")), list[Any]()
+
+    @Task.xq.worker(workers=2)
+    def work(task: Any) -> None:
+        lease = xq.current()
+        found.append((lease.task is task, lease.attempt, lease.heartbeat(), lease.lost.is_set()))
+
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert found == [(True, 1, True, False)] * 3
+    with pytest.raises(xq.ConfigurationError, match="in the worker's function"):
+        xq.current()
+
+
+def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db):
+    Task, again = make_live({"keep": True}), list[Any]()
+    Task.put(task())
+
+    @Task.xq.worker(finishes=True)
+    def work(found: Any, finish: Any) -> None:
+        if again:
+            return
+        with shared_db.atomic():
+            finish("release")
+        again.append(elsewhere(shared_db, Task.xq.take))
+
+    Task.xq.run(until_empty=True)
+    assert Task.xq.count("T") == 1
+    Task.xq.ack(again[0])
+    assert transitions(Task)["R-T"] == 2
+
+
+def test_a_task_that_others_own_by_now_is_not_discarded(make_shared):
+    Task, seen = make_shared(), list[str]()
+    put = Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        if not seen:
+            Task.xq.snatch(put)
+        seen.append(state(Task, put))
+        raise xq.Discard
+
+    Task.xq.run(until_empty=True)
+    assert seen == ["R", "T"], "the first Discard left the task to its next owner"
+
+
+# what fails
+
+
+# What a worker is given as its backoff, and the delays after the first attempts.
+BACKOFFS: dict[str, tuple[Any, list[float]]] = {
+    "as usual": (None, [1, 2, 4]),
+    "a list": ([5, 60], [5, 60, 60]),
+    "a function": (lambda found, error: 7 if isinstance(error, Failed) else 1, [7, 7, 7]),
+    "a function that fails": (lambda found, error: "soon", [1, 2, 4]),
+}
+
+
+@pytest.mark.parametrize(("backoff", "delays"), BACKOFFS.values(), ids=BACKOFFS)
+def test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says(make_shared, backoff, delays):
+    Task = with_errors(make_shared)
+    put = Task.put(task())
+    Task.xq.worker(**({"backoff": backoff} if backoff else {}))(raises(Failed("as it must")))
+    seen = []
+    for _ in delays:
+        Task.xq.run(until_empty=True)
+        found = Task.xq.peek(put)
+        assert found.status == "W"
+        seen.append(found.runat - Task.xq.clock.now)
+        Task.xq.restart(put)
+    usual = delays[1] == 2  # with some chance in it
+    assert seen == [pytest.approx(delay, rel=0.1 if usual else 1e-9) for delay in delays]
+
+
+def test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error(make_shared, caplog):
+    Task = with_errors(make_shared)
+    put = Task.put({})
+    Task.xq.worker(max_attempts=2, backoff=[1])(raises(ValueError("no price\nin the order")))
+    for level, becomes in (("WARNING", "W"), ("ERROR", "B")):
+        caplog.clear()
+        Task.xq.run(until_empty=True)
+        assert [r.levelname for r in caplog.records if "ValueError: no price" in r.getMessage()] == [level]
+        assert state(Task, put) == becomes
+        Task.xq.clock.tick(2)
+    assert Task.xq.peek(put).error.startswith("ValueError: no price\nin the order\nTraceback"), "so that reports group"
+
+
+@pytest.mark.parametrize("length", [80, None])
+def test_an_error_that_no_field_holds_is_written_down_as_far_as_it_goes(make_shared, length):
+    field = pw.CharField(max_length=length, null=True) if length else pw.TextField(null=True)
+    Task = make_shared({"buried": True}, roles=ROLES, attributes={"error": field})
+    put = Task.put(task())
+    Task.xq.worker(max_attempts=1)(raises(Failed("\0 and \ud800, " + "and so on " * 20_000)))
+    Task.xq.run(until_empty=True)
+    written = Task.xq.peek(put).error
+    assert length is None or len(written) <= length
+    assert written.startswith("Failed: \\x00 and \\ud800, and so on a")
+
+
+def test_a_queue_that_cannot_bury_tries_the_task_again(make_shared):
+    Task = make_shared({"delayed": True}, roles=("runat",))
+    put = Task.put(task())
+    Task.xq.worker(raises(xq.Bury("no such page")))
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "W"
+
+
+# What a trigger lets become of the bad task, what the function does, and the state in which that stays.
+STUBBORN: dict[str, tuple[str, dict[str, Any], str]] = {
+    "an ack that fails": ("<> 'D'", {"max_attempts": 1}, "B"),
+    "a finish that fails": ("<> 'D'", {"max_attempts": 1, "finishes": True}, "B"),
+    "an ack that fails, and so does all else": ("= 'T'", {}, "T"),
+}
+
+
+@pytest.mark.parametrize(("may_be", "options", "stays"), STUBBORN.values(), ids=STUBBORN)
+def test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever(make_shared, may_be, options, stays):
+    Task = with_errors(make_shared)
+    bad, good = Task.put(task(name="bad")), Task.put(task(name="good"))
+    fail_for(Task, f"NEW.name = 'bad' AND NOT NEW.status {may_be}")
+
+    def work(found: Any, *finish: Any) -> None:
+        for each in finish:
+            each(update={"size": 5})
+
+    Task.xq.worker(work, **options)
+    Task.xq.run(until_empty=True)
+    assert (state(Task, bad), state(Task, good)) == (stays, "D")
+    assert bool(row(Task, bad).error) == (stays == "B")
+
+
+def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_live):
+    Task = with_errors(make_live, {"buried": True, "ttr": 60})
+    Task.put({})
+
+    @Task.xq.worker(max_attempts=3)
+    def work(found: Any) -> None:
+        Task.update(size=Task.size + 1).execute()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def one_more() -> bool:
+        forked(make_live.db, lambda: Task.xq.run(until_empty=True)).join(PATIENCE)
+        return state(Task, 1) == "B"
+
+    for size, attempts, times in ((3, 4, 3), (4, 6, 5)):
+        eventually(one_more)
+        found = row(Task, 1)
+        told = (found.size, found.attempts, found.error)
+        assert told == (size, attempts, f"it was taken {times} times and never finished")
+        Task.xq.dig(1)  # by somebody who thinks that it is worth another try
+    assert is_exact(Task)
 
 
 @KINDS
-def test_workers_of_each_kind_do_each_task_once_and_many_at_a_time(make_live, tmp_path, kind):
+def test_workers_of_each_kind_do_each_task_once_and_as_many_at_a_time_as_run_is_told(make_live, tmp_path, kind):
     Task, done = make_live({"keep": True}), tmp_path / "done"
 
     def work(found: Any) -> None:
@@ -74,9 +355,12 @@ def test_workers_of_each_kind_do_each_task_once_and_many_at_a_time(make_live, tm
         if found.id <= 3:
             eventually(lambda: {"1", "2", "3"} <= set(noted(done)))
 
-    Task.xq.worker(of_kind(kind, work), workers=3, kind=kind)
+    async def awork(found: Any) -> None:
+        await asyncio.to_thread(work, found)
+
+    Task.xq.worker(awork if kind == "asyncio" else work, kind=kind)
     Task.xq.put_many(tasks(20))
-    Task.xq.run(max_tasks=7)
+    Task.xq.run(workers=3, max_tasks=7)
     assert transitions(Task) == {"X-R": 20, "R-T": 7, "T-D": 7}
     Task.xq.run(until_empty=True)
     assert sorted(map(int, noted(done))) == list(range(1, 21))
@@ -85,14 +369,13 @@ def test_workers_of_each_kind_do_each_task_once_and_many_at_a_time(make_live, tm
 
 
 @KINDS
-@pytest.mark.parametrize("ttr", [None, 3600], ids=["no ttr", "ttr"])
-def test_a_function_of_each_kind_that_fails_or_runs_past_its_timeout_has_failed(make_live, tmp_path, kind, ttr):
-    Task = with_errors(make_live, {"buried": True, "keep": True} | ({"ttr": ttr} if ttr else {}))
-    over, pids, leases = threading.Event(), tmp_path / "pids", list[bool]()
+def test_a_function_of_each_kind_that_fails_or_runs_past_its_timeout_has_failed(make_live, tmp_path, kind):
+    Task = with_errors(make_live, {"buried": True, "keep": True, "ttr": 3600})
+    over, pids = threading.Event(), tmp_path / "pids"
 
     def work(found: Any) -> None:
         note(pids, os.getpid())
-        leases.append(xq.current().task.id == found.id)
+        assert xq.current().task.id == found.id
         if found.id == 1:
             raise Failed("no price")
         if found.id == 2:
@@ -109,11 +392,8 @@ def test_a_function_of_each_kind_that_fails_or_runs_past_its_timeout_has_failed(
     over.set()
     failed, late = [Task.xq.peek(key).error.splitlines() for key in (1, 2)]
     assert failed[0] == "Failed: no price"
-    assert OVERDUE in late
+    assert "TimeoutError: the function runs for longer than 0.2 s" in late
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-B": 2, "T-D": 1}
-    assert all(leases)
-    if kind == "asyncio":
-        assert any("await asyncio.Event().wait()" in line for line in late)  # where the function stood
     assert len(set(noted(pids))) == (2 if kind == "process" else 1), "a process whose function is overdue is replaced"
 
 
@@ -122,7 +402,7 @@ def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live,
     Task, begun = make_live({"keep": True}), tmp_path / "begun"
 
     async def awork(found: Any) -> None:
-        begun.touch()
+        note(begun, found.id)
         await asyncio.sleep(PATIENCE)
 
     def run() -> None:
@@ -131,74 +411,105 @@ def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live,
 
     Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
     put = Task.put(task())
-    make_live.db.close()
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
+    program = forked(make_live.db, run)
     eventually(begun.exists)
 
     def has_ended() -> bool:  # a signal that arrives while another is handled cannot be distinguished from it
-        os.kill(program.pid or 0, signal.SIGTERM)
+        os.kill(program.pid, signal.SIGTERM)
         program.join(0.1)
         return program.exitcode is not None
 
     eventually(has_ended)
     assert program.exitcode == 128 + signal.SIGTERM
     assert state(Task, put) == "R"
+    assert noted(begun) == ["1"], "the worker has not begun it again"
 
 
-def test_one_program_runs_the_workers_of_several_queues(make_shared):
-    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
-    done: list[str] = []
-    first = Task.xq.worker(lambda found: done.append("first"))
+def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
+    Task, seen = make_live({"ttr": 0.9, "keep": True}, roles=("runat",)), list[str]()
 
-    @Other.xq.worker(workers=2)
-    async def second(found: Any) -> None:
-        done.append("second")
+    def snatch(key: Any) -> None:
+        with make_live.db.connection_context():
+            Task.xq.snatch(key)
 
-    Task.xq.put_many(tasks(3))
-    Other.xq.put_many(tasks(4))
-    xq.run(first, second, until_empty=True)
-    assert sorted(done) == ["first"] * 3 + ["second"] * 4
-
-
-@pytest.mark.parametrize("kind", ["thread", "asyncio"])
-def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_live, kind):
-    Task = make_live({"keep": True}, roles=("tube",))
-
-    def work(found: Any) -> None:
-        if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
-            eventually(lambda: state(Task, ids[0]) == "D" and Task.xq.waiting())
-
-    ids = [each.id for each in Task.xq.put_many([task(tube="a"), task(tube="b", name="0"), task(tube="b", name="1")])]
-    Task.xq.worker(of_kind(kind, work), kind=kind)
-    Task.xq.run(max_tasks=3, tubes=["a", "b"])
-    assert Task.xq.stats().counts["D"] == 3
-
-
-# threads
-
-
-def test_a_function_that_runs_past_its_timeout_has_failed_and_another_thread_goes_on(make_live):
-    Task = make_live({"keep": True, "buried": True}, roles=ROLES, attributes=ERROR)
-    returned, lost = threading.Event(), threading.Event()
-
-    @Task.xq.worker(timeout=0.2, max_attempts=3)
-    def work(found: Any) -> None:
-        if found.attempts > 1:
+    @Task.xq.worker
+    async def work(found: Any) -> None:
+        seen.append("called")
+        if len(seen) > 1:
             return
-        assert xq.current().lost.wait(PATIENCE)
-        lost.set()
-        eventually(lambda: state(Task, found) == "D")
-        returned.set()  # its ack, which comes late, does nothing
+        await asyncio.to_thread(snatch, found.id)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
 
-    Task.put(task())
+    put = Task.put(task())
     Task.xq.run(until_empty=True)
-    assert lost.is_set()
-    assert returned.wait(PATIENCE)
-    assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
+    Task.xq.run(until_empty=True)
+    assert seen == ["called", "cancelled", "called"]
+    assert state(Task, put) == "D"
 
 
-# what runs around a handler
+def test_processes_that_crash_again_and_again_end_the_program(make_live):
+    Task = make_live()
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        os._exit(3)
+
+    Task.xq.put_many(tasks(50))
+    with pytest.raises(xq.Error, match="crashed"):
+        Task.xq.run()
+
+
+def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
+    Task, pids = make_live(), tmp_path / "pids"
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        note(pids, os.getpid())
+        eventually(lambda: len(set(noted(pids))) == 2)
+
+    Task.xq.put_many(tasks(2))
+    reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
+    parent = forked(make_live.db, Task.xq.run)
+    os.close(writer)
+    try:
+        eventually(lambda: len(set(noted(pids))) == 2)
+        parent.kill()
+        parent.join()
+        assert select.select([reader], [], [], PATIENCE)[0]
+    finally:
+        os.close(reader)
+        for pid in set(noted(pids)):
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_live, tmp_path):
+    Task, begun, go_on, log = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on", tmp_path / "log"
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        note(begun, found.id)
+        eventually(go_on.exists)
+
+    def run() -> None:
+        os.setsid()
+        logging.basicConfig(filename=log, force=True, level=logging.INFO)
+        Task.xq.run()
+
+    Task.xq.put_many(tasks(2))
+    program = forked(make_live.db, run)
+    eventually(lambda: len(noted(begun)) == 2)
+    os.killpg(program.pid, signal.SIGINT)
+    eventually(lambda: log.read_text().count("finish their tasks") == 2)
+    go_on.touch()
+    program.join(PATIENCE)
+    assert program.exitcode == 0
+    assert Task.xq.stats().counts["D"] == 2
+    assert "T-R" not in transitions(Task)
 
 
 def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(make_shared):
@@ -209,46 +520,42 @@ def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(
         seen.append("work")
         raise Failed
 
-    @work.around
-    def outer(found: Any) -> Iterator[None]:
-        seen.append(f"outer {found.id}")
-        try:
-            yield
-        except Failed:
-            seen.append("outer failed")
-            raise
+    def seeing(name: str) -> Callable[[Any], Iterator[None]]:
+        def around(found: Any) -> Iterator[None]:
+            seen.append(f"{name} {found.id}")
+            try:
+                yield
+            except Failed:
+                seen.append(f"{name} failed")
+                raise
 
-    @work.around
-    def inner(found: Any) -> Iterator[None]:
-        seen.append("inner")
-        try:
-            yield
-        finally:
-            seen.append("inner ends")
+        return around
 
+    for name in ("outer", "inner"):
+        work.around(seeing(name))
     put = Task.put(task())
     Task.xq.run(until_empty=True)
-    assert seen == [f"outer {put.id}", "inner", "work", "inner ends", "outer failed"]
+    assert seen == ["outer 1", "inner 1", "work", "inner failed", "outer failed"]
     assert state(Task, put) == "W"
 
 
 def test_an_asynchronous_manager_is_around_a_coroutine(make_shared):
-    Task, seen = with_errors(make_shared), list[int]()
+    Task, seen = make_shared(), list[str]()
 
-    @Task.xq.worker(workers=3, max_attempts=1)
+    @Task.xq.worker
     async def work(found: Any) -> None:
-        if found.id == 1:
-            raise Failed
+        seen.append("work")
 
     @work.around
     @asynccontextmanager
     async def around(found: Any) -> Any:
+        seen.append("begin")
         yield
-        seen.append(found.id)
+        seen.append("end")
 
-    Task.xq.put_many(tasks(3))
+    Task.put(task())
     Task.xq.run(until_empty=True)
-    assert sorted(seen) == [2, 3]
+    assert seen == ["begin", "work", "end"]
 
 
 def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothing(make_shared, caplog):
@@ -271,198 +578,12 @@ def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothi
     assert "the report fails" in caplog.text
 
 
-# processes
-
-
-def test_processes_that_crash_again_and_again_end_the_program(make_live):
-    Task = make_live()
-
-    @Task.xq.worker(kind="process", workers=2)
-    def work(found: Any) -> None:
-        os._exit(3)
-
-    Task.xq.put_many(tasks(50))
-    with pytest.raises(xq.Error, match="crashed"):
-        Task.xq.run()
-
-
-def test_a_process_whose_function_lets_no_other_thread_run_is_killed(make_live, caplog):
-    Task = with_errors(make_live)
-
-    @Task.xq.worker(kind="process", timeout=0.2, max_attempts=1)
-    def work(found: Any) -> None:
-        re.match("(a+)+$", "a" * 100 + "b")  # takes for ever, and keeps the lock of the interpreter
-
-    put = Task.put(task())
-    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "B")  # once its session is reaped
-    assert Task.xq.peek(put).error == "it was taken 1 times and never finished"
-    assert "it is killed" in caplog.text
-
-
-def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
-    Task, pids = make_live(), tmp_path / "pids"
-
-    def workers() -> set[str]:
-        return set(noted(pids))
-
-    @Task.xq.worker(kind="process", workers=2)
-    def work(found: Any) -> None:
-        note(pids, os.getpid())
-        eventually(lambda: len(workers()) == 2)
-
-    Task.xq.put_many(tasks(2))
-    make_live.db.close()
-    reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
-    parent = multiprocessing.get_context("fork").Process(target=Task.xq.run)
-    parent.start()
-    os.close(writer)
-    try:
-        eventually(lambda: len(workers()) == 2)
-        parent.kill()
-        parent.join()
-        assert select.select([reader], [], [], PATIENCE)[0]
-    finally:
-        os.close(reader)
-        for pid in workers():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_live, tmp_path, number):
-    Task, begun, go_on = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on"
-
-    @Task.xq.worker(kind="process", workers=2)
-    def work(found: Any) -> None:
-        note(begun, found.id)
-        eventually(go_on.exists)
-
-    def run() -> None:
-        os.setsid()
-        logging.getLogger("xq").addHandler(logging.FileHandler(tmp_path / "log"))
-        logging.getLogger("xq").setLevel(logging.INFO)
-        Task.xq.run()
-
-    Task.xq.put_many(tasks(2))
-    make_live.db.close()
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
-    assert program.pid is not None
-    eventually(lambda: len(noted(begun)) == 2)
-    os.killpg(program.pid, number)
-    eventually(lambda: (tmp_path / "log").read_text().count("finish their tasks") == 2)
-    go_on.touch()
-    program.join(PATIENCE)
-    assert program.exitcode == 0
-    assert "released" not in (tmp_path / "log").read_text()
-    assert Task.xq.stats().counts["D"] == 2
-
-
-@pytest.mark.parametrize("after", [0.0, 0.03])
-def test_a_signal_while_the_processes_start_ends_the_program(make_live, after):
-    Task = make_live()
-    Task.xq.worker(lambda found: None, workers=8, kind="process")
-
-    def child() -> None:
-        pid = os.getpid()
-        if os.fork() == 0:
-            time.sleep(after)  # no wait for something: a signal at any moment of the start
-            os.kill(pid, signal.SIGTERM)
-            os._exit(0)
-        Task.xq.run()
-
-    signal_first = multiprocessing.get_context("fork").Process(target=child)
-    signal_first.start()
-    signal_first.join(PATIENCE)
-    assert signal_first.exitcode in (0, -signal.SIGTERM)  # the latter before xq has taken the signals over
-
-
-# asyncio
-
-
-def test_coroutines_whose_tasks_wait_without_delays_keep_no_other_from_its_ack(make_shared):
-    Task, tried = make_shared(), set[int]()
-
-    @Task.xq.worker(workers=10, backoff=[0.5])
-    async def work(found: Any) -> None:
-        if found.id <= 8 and found.id not in tried:
-            tried.add(found.id)
-            raise Failed
-
-    Task.xq.put_many(tasks(10))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 10, "R-T": 18, "T-R": 8, "T-X": 10}
-
-
-def test_a_heartbeat_may_find_a_task_lost_after_the_end_of_its_event_loop(make_shared):
-    Task, leases = make_shared(), []
-
-    class Work:  # an object with such a call is a coroutine as well
-        async def __call__(self, found: Any) -> None:
-            leases.append(xq.current())
-
-    assert Task.xq.worker(Work()).options.kind == "asyncio"
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    leases[0].lose()  # as a heartbeat that was under way at the ack
-    assert leases[0].lost.is_set()
-
-
-def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
-    Task, cancelled = make_live({"ttr": 0.9, "keep": True}, roles=("runat",)), list[int]()
-    attempts = 0
-
-    def snatch(key: Any) -> None:
-        with Task.xq.adapter.store.briefly_connected():
-            Task.xq.snatch(key)
-
-    @Task.xq.worker
-    async def work(found: Any) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts > 1:
-            return
-        await asyncio.to_thread(snatch, found.id)
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.append(found.id)
-            raise
-
-    put = Task.put(task())
-    Task.xq.run(until_empty=True)
-    Task.xq.run(until_empty=True)
-    assert cancelled == [put.id]
-    assert (state(Task, put), attempts) == ("D", 2)
-
-
-def test_a_timeout_within_a_coroutine_is_its_own(make_live):
-    Task = with_errors(make_live)
-
-    @Task.xq.worker(max_attempts=1)
-    async def work(found: Any) -> None:
-        async with asyncio.timeout(0.01):
-            await asyncio.sleep(PATIENCE)
-
-    Task.put(task())
-    Task.xq.run(until_empty=True)
-    error = Task.xq.peek(1).error
-    assert error.startswith("TimeoutError")
-    assert "runs for longer" not in error
-    assert "asyncio.timeout(0.01)" in error
-
-
-# together
+# taken together
 
 
 def fail_each_fourth(Task: Any, found: Any) -> None:
     if found.id % 4 == 0:
         raise Failed
-
-
-def kill_the_third(Task: Any, found: Any) -> None:
-    if found.id == 3:
-        Task.xq.kill(3)
 
 
 def fail_some(Task: Any, batch: Any) -> None:
@@ -472,20 +593,8 @@ def fail_some(Task: Any, batch: Any) -> None:
             batch.fail(found, Failed(f"no {found.id}"))
 
 
-def sort_and_fail_the_first(Task: Any, batch: Any) -> None:
-    first = batch[0]
-    batch.reverse()
-    batch.pop()
-    batch.fail(first, Failed("the first"))
-
-
 async def fail_all(Task: Any, batch: Any) -> None:
     raise Failed
-
-
-def lose_the_second(Task: Any, batch: Any) -> None:
-    if len(batch) > 1:
-        Task.xq.snatch(2)
 
 
 # What is given to a worker, how many tasks there are, what it does -> in what parts it is called, and all that moves.
@@ -494,17 +603,16 @@ TOGETHER: dict[str, tuple[dict[str, int], int, Callable[..., Any], list[int], di
         {"prefetch": 5}, 12, fail_each_fourth, [1] * 12, {"R-T": 12, "T-D": 9, "T-B": 3},
     ),
     "a task that is lost before its ack takes no other with it": (
-        {"prefetch": 3}, 7, kill_the_third, [1] * 7, {"R-T": 7, "T-D": 6, "T-X": 1},
+        {"prefetch": 3}, 7, lambda Task, found: found.id == 3 and Task.xq.kill(3),
+        [1] * 7, {"R-T": 7, "T-D": 6, "T-X": 1},
     ),
     "a handler of batches names the tasks that failed": (
         {"batch": 4}, 10, fail_some, [4, 4, 2], {"R-T": 10, "T-D": 8, "T-B": 2},
     ),
-    "a batch may be sorted before a task of it fails": (
-        {"batch": 4}, 4, sort_and_fail_the_first, [4], {"R-T": 4, "T-D": 3, "T-B": 1},
-    ),
     "a handler of batches that raises has failed for all": ({"batch": 3}, 5, fail_all, [3, 2], {"R-T": 5, "T-B": 5}),
     "a task of a batch that others own by now keeps no other from its ack": (
-        {"batch": 3, "max_attempts": 2}, 3, lose_the_second, [3, 1], {"R-T": 4, "T-R": 1, "T-D": 3},
+        {"batch": 3, "max_attempts": 2}, 3, lambda Task, batch: len(batch) > 1 and Task.xq.snatch(2),
+        [3, 1], {"R-T": 4, "T-R": 1, "T-D": 3},
     ),
 }  # fmt: skip
 
@@ -527,73 +635,12 @@ def test_what_is_taken_together_ends_each_for_itself(make_shared, options, n, do
     assert transitions(Task) == {"X-R": n, **moves}
     failed = {found.id: found.error.splitlines()[0] for found in Task.xq.by_state("B")}
     assert does is not fail_some or failed == {2: "Failed: no 2", 9: "Failed: no 9"}
-    assert does is not sort_and_fail_the_first or failed == {1: "Failed: the first"}
     assert is_exact(Task)
-
-
-def test_on_sqlite_the_ack_of_a_task_and_the_take_of_the_next_one_share_a_transaction(tmp_path):
-    with DATABASES["sqlite"](tmp_path) as db:  # of the drivers, only sqlite3 lists its statements
-        Task, seen = live(db)(), list[str]()
-
-        @Task.xq.worker
-        def work(found: Any) -> None:
-            db.connection().set_trace_callback(seen.append)
-
-        Task.xq.put_many(tasks(4))
-        Task.xq.run(until_empty=True)
-        course = [
-            sql.split()[0] for sql in seen if sql.startswith(("BEGIN", "COMMIT", 'DELETE FROM "task" ', "UPDATE"))
-        ]
-        acks = [at for at, word in enumerate(course) if word == "DELETE"]
-        # sqlite3 lists a statement again for each of its triggers. An ack alone has no BEGIN.
-        assert acks
-        assert all(course[at - 1] in ("BEGIN", "DELETE") for at in acks)
-
-
-@pytest.mark.parametrize("prefetch", [1, 2])
-@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
-def test_on_postgresql_the_ack_of_a_task_and_the_take_of_the_next_are_one_transaction(make_shared, prefetch):
-    Task = make_shared({"history": True})
-    Task.xq.worker(lambda found: None, prefetch=prefetch)
-    Task.xq.put_many(tasks(4))
-    Task.xq.run(until_empty=True)
-    sql = f'SELECT key, source, xid FROM "{Task._meta.table_name}_xq_history"'
-    numbers = {(int(key), source): xid for key, source, xid in Task._meta.database.execute_sql(sql)}
-    assert numbers[2, "T"] == numbers[3, "R"] != numbers[2, "R"]
-
-
-@pytest.mark.parametrize("prefetch", [1, 2])
-@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
-def test_a_column_that_is_altered_between_two_pipelines_fails_no_attempt(make_shared, prefetch):
-    Task = make_shared({"keep": True})
-
-    @Task.xq.worker(prefetch=prefetch)
-    def work(found: Any) -> None:
-        if found.id % 2 == 0:
-            kind = f"varchar({500 + found.id})"
-            Task._meta.database.execute_sql(f'ALTER TABLE "{Task._meta.table_name}" ALTER COLUMN name TYPE {kind}')
-
-    Task.xq.put_many(tasks(8))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 8, "R-T": 8, "T-D": 8}
-
-
-def test_a_finished_task_is_acked_while_the_next_one_of_those_prefetched_goes_on(make_live):
-    Task = make_live({"keep": True})
-
-    @Task.xq.worker(prefetch=3)
-    def work(found: Any) -> None:
-        if found.id == 2:
-            eventually(lambda: state(Task, 1) == "D")
-
-    Task.xq.put_many(tasks(3))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_with_it(make_live, tmp_path, kind):
-    Task, called = with_errors(make_live), tmp_path / "called"
+    Task, called = with_errors(make_live, RETRIES), tmp_path / "called"
     Task.xq.put_many(tasks(5))
 
     @Task.xq.worker(kind=kind, prefetch=5, max_attempts=2)
@@ -603,10 +650,7 @@ def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_wi
             os.kill(os.getpid(), signal.SIGKILL)
 
     def all_ended() -> bool:
-        make_live.db.close()
-        program = multiprocessing.get_context("fork").Process(target=lambda: Task.xq.run(until_empty=True))
-        program.start()
-        program.join(PATIENCE)
+        forked(make_live.db, lambda: Task.xq.run(until_empty=True)).join(PATIENCE)
         return not Task.xq.count("R") + Task.xq.count("T")
 
     eventually(all_ended)
@@ -614,76 +658,73 @@ def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_wi
     assert (Task.xq.count("B"), state(Task, 1)) == (1, "B")
 
 
-def test_a_thread_whose_function_is_overdue_leaves_what_it_has_prefetched_to_the_next(make_live):
-    Task, seen, go_on = with_errors(make_live), list[int](), threading.Event()
+def test_a_thread_whose_function_is_overdue_acks_nothing_and_another_does_what_it_has_prefetched(make_live):
+    Task, returned = with_errors(make_live), threading.Event()
 
     @Task.xq.worker(prefetch=3, timeout=0.2, backoff=[3600])
     def work(found: Any) -> None:
-        seen.append(found.id)
         if found.id == 1:
-            go_on.wait(PATIENCE)
+            assert xq.current().lost.wait(PATIENCE)
+            eventually(lambda: Task.xq.count("D") == 2)
+            returned.set()  # its ack, which comes late, does nothing
 
     Task.xq.put_many(tasks(3))
     Task.xq.run(until_empty=True)
-    go_on.set()
-    assert sorted(seen) == [1, 2, 3]
-    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-X": 2, "T-W": 1}
+    assert returned.wait(PATIENCE)
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 2, "T-W": 1}
 
 
-@pytest.mark.parametrize("signals", [1, 2])
-def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live, signals):
-    Task = with_errors(make_live, {**RETRIES, "keep": True})
+def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live):
+    Task = with_errors(make_live)
     Task.xq.put_many(tasks(4))
 
     def child() -> Any:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
-        handled, released = threading.Event(), threading.Event()
+        handled = threading.Event()
         # Of signals that are there at once, the one of the higher number is handled after the other.
         signal.signal(signal.SIGWINCH, lambda *_: handled.set())
 
         @Task.xq.worker(prefetch=4, max_attempts=3)
         def work(found: Any) -> None:
-            for _ in range(signals):
-                handled.clear()
-                os.kill(os.getpid(), signal.SIGTERM)
-                os.kill(os.getpid(), signal.SIGWINCH)
-                assert handled.wait(PATIENCE) or released.is_set()
-            if signals == 2:
-                assert released.wait(PATIENCE)
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGWINCH)
+            assert handled.wait(PATIENCE)
 
-        try:
-            Task.xq.run()
-        except SystemExit:
-            released.set()
-        yield Task.xq.stats().counts, sorted(found.attempts for found in Task.select())
+        Task.xq.run()
+        yield sorted((found.status, found.attempts) for found in Task.select())
 
     with another_process(make_live.db, child) as other:
-        counts, attempts = next(other)
-    assert attempts == [0, 0, 0, 1]
-    assert counts["T"] == 0
-    assert counts["R"] == (3 if signals == 1 else 4)
+        assert next(other) == [("D", 1), ("R", 0), ("R", 0), ("R", 0)]
 
 
-def test_a_task_dug_after_its_last_attempt_is_called_though_a_worker_gave_it_back_meanwhile(make_live):
-    Task, called = with_errors(make_live), list[int]()
-    fails = True
+# programs
 
-    @Task.xq.worker(prefetch=4, max_attempts=2, backoff=[0])
-    def work(found: Any) -> None:
-        called.append(found.id)
-        if fails:
-            raise Failed
+
+def test_one_program_runs_the_workers_of_several_queues(make_shared):
+    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
+    done: list[str] = []
+    first = Task.xq.worker(lambda found: done.append("first"))
+
+    @Other.xq.worker(workers=2)
+    async def second(found: Any) -> None:
+        done.append("second")
 
     Task.xq.put_many(tasks(3))
-    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("B") == 3)
-    Task.xq.dig(n=3)
-    fails = False
-    called.clear()
-    Task.xq.run(until_empty=True)
-    assert (sorted(called), Task.xq.count("B"), Task.select().count()) == ([1, 2, 3], 0, 0)
+    Other.xq.put_many(tasks(4))
+    xq.run(first, second, until_empty=True)
+    assert sorted(done) == ["first"] * 3 + ["second"] * 4
 
 
-# programs that end
+def test_workers_take_from_the_tubes_that_are_named(make_shared):
+    done: list[Any] = []
+    Task = make_shared(roles=("runat", "tube"), worker=lambda found: done.append(found.tube), workers=2)
+    Task.xq.put_many([task(tube=tube) for tube in ("mail", "slow", "other") for _ in range(3)])
+    Task.xq.run(until_empty=True, tubes=["mail"])
+    assert done == ["mail"] * 3
+    Task.xq.run(until_empty=True, tubes=["slow", "mail"])
+    assert sorted(done) == ["mail"] * 3 + ["slow"] * 3
+    for bad, error in (([1], xq.BadType), ("mail", xq.BadType), (5, xq.Error), ([], xq.Error)):
+        with pytest.raises(error, match="tube"):
+            Task.xq.run(until_empty=True, tubes=bad)
 
 
 @pytest.mark.parametrize("prefetch", [1, 5])
@@ -704,20 +745,65 @@ def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefet
     assert is_exact(Task)
 
 
-def test_an_exit_of_one_coroutine_is_no_failure_of_the_others(make_live):
-    Task, running = with_errors(make_live), list[int]()
+def test_a_second_signal_releases_a_task_and_no_other_worker_begins_it(make_live):
+    Task = make_live({"keep": True})
+    Task.put(task())
 
-    @Task.xq.worker(workers=4, max_attempts=1)
-    async def work(found: Any) -> None:
-        running.append(found.id)
-        while len(running) < 4:
-            await asyncio.sleep(0.01)
-        if found.id == 4:
-            raise SystemExit
-        await asyncio.sleep(PATIENCE)
+    def child() -> Any:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+        started, released = list[int](), threading.Event()
 
-    Task.xq.put_many(tasks(4))
-    with pytest.raises(SystemExit):
-        Task.xq.run(until_empty=True)
-    assert "T-B" not in transitions(Task)
-    assert transitions(Task)["T-R"] >= 3  # the end of the session may release the one that raised
+        @Task.xq.worker(workers=3)
+        def work(found: Any) -> None:
+            started.append(found.id)
+            while not released.wait(0.05):  # a signal that arrives while another is handled is none of its own
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with pytest.raises(SystemExit):
+            Task.xq.run()
+        released.set()
+        eventually(lambda: not any("_loop" in thread.name for thread in threading.enumerate()))
+        yield len(started), Task.xq.stats().counts
+
+    with another_process(make_live.db, child) as other:
+        assert next(other) == (1, {"R": 1, "T": 0, "D": 0})
+
+
+# Options that do not fit, and the option that is named then.
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    *(({"timeout": timeout}, "timeout") for timeout in (0, "5", True, float("nan"), float("inf"))),
+    *(({"workers": workers}, "workers") for workers in (0, True, "4")),
+    *(({"backoff": backoff}, "backoff") for backoff in ([], "soon", [1, -1], 5)),
+    *(({"kind": kind}, "kind") for kind in ("fiber", "asyncio")),
+    *(({name: 0}, name) for name in ("prefetch", "batch")),
+    ({"batch": 5, "prefetch": 2}, "batch"),
+    ({"batch": 5, "finishes": True}, "batch"),
+    ({"concurrency": 5}, "concurrency"),
+    ({"max_attempts": 2}, "attempts"),
+]
+
+
+def test_what_cannot_work_is_refused(subtests):
+    make = Maker(pw.SqliteDatabase(None))
+    make.INSTALLS = False
+    Task = make({"buried": True, "delayed": True}, roles=("runat",))
+    with pytest.raises(xq.ConfigurationError, match="worker"):
+        Task.xq.run()
+    for options, names in REFUSED:
+        with subtests.test(f"{options}"), pytest.raises(xq.ConfigurationError, match=names):
+            Task.xq.worker(print, **options)
+    work = Task.xq.worker(print)
+    for register in (work.around, work.on_failure, work.on_buried):
+        for wrong in (5, has_not_run):
+            with pytest.raises(xq.ConfigurationError, match="takes a"):
+                register(wrong)
+    for option in ("workers", "max_tasks"):
+        with pytest.raises(xq.ConfigurationError, match=option):
+            Task.xq.run(**{option: 0})
+    with pytest.raises(xq.Error, match="worker"):
+        xq.run()
+    with pytest.raises(xq.ConfigurationError, match="buried"):
+        make({}, roles=("attempts",)).xq.worker(print, max_attempts=2)
+    for given in ({"worker": 5}, {"worker": print, "workers": 0}):
+        with pytest.raises(xq.ConfigurationError):
+            make(roles=(), **given)

@@ -1,16 +1,17 @@
-"""An installed app of a test's own, with its models and its migrations in files."""
+"""An installed app of a test's own, with its models and its migrations in files; a project in other processes."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from textwrap import dedent, indent
+from textwrap import dedent
 from typing import Any
 
 from django.apps import apps
@@ -20,6 +21,7 @@ from django.db import connection
 from xq.adapters.django.connections import Place
 from xq.runtime.threads import leave
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 _numbers = itertools.count(1)
 
 HEAD = """
@@ -33,9 +35,7 @@ from xq.adapters.django.migrations import InstallQueue, UninstallQueue
 
 class Migration(migrations.Migration):
     dependencies = [{last}]
-    operations = [
-{operations}
-    ]
+    operations = [{operations}]
 """
 
 
@@ -80,10 +80,10 @@ class App:
         """The names of its migrations."""
         return sorted(path.stem for path in self.migrations.glob("0*.py"))
 
-    def migration(self, name: str, operations: str) -> None:
+    def migration(self, name: str, *operations: str) -> None:
         """Write a migration by hand, after the last one."""
         last = "".join(f"({self.label!r}, {each!r})" for each in self.written[-1:])
-        text = MIGRATION.format(last=last, operations=indent(dedent(operations).strip(), " " * 8))
+        text = MIGRATION.format(last=last, operations=", ".join(operations))
         (self.migrations / f"{name}.py").write_text(text)
 
     def forget(self, name: str) -> None:
@@ -122,3 +122,28 @@ def installed(folder: Path) -> Iterator[App]:
         leave(Place.of(connection))  # the thread that looks after its queues
         app._forget()
         sys.path.remove(str(folder))
+
+
+class Project:
+    """A project in a folder, for processes of their own, on the database of these settings."""
+
+    def __init__(self, folder: Path, database: Mapping[str, Any], *apps: str, **settings: Any) -> None:
+        self.folder = folder
+        settings |= {"DATABASES": {"default": database}, "INSTALLED_APPS": apps, "USE_TZ": True, "SECRET_KEY": "test"}
+        settings["DEFAULT_AUTO_FIELD"] = "django.db.models.BigAutoField"
+        lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
+        self.write("settings.py", "".join(["import pymysql\npymysql.install_as_MySQLdb()\n", *lines]))
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")])),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "DJANGO_SETTINGS_MODULE": "settings",
+        }
+
+    def write(self, name: str, text: str) -> None:
+        """Write or replace a file, whole at once."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name("new")
+        new.write_text(text)
+        new.replace(path)

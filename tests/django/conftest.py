@@ -72,9 +72,9 @@ from django.db import connections, models
 from django.test.utils import modify_settings
 
 from tests import timing
-from tests.browser import browser, window  # noqa: F401 (fixtures)
 from tests.conftest import SERVERS, database_on
-from tests.django.sites import manage, served  # noqa: F401
+from tests.django.apps import App, installed
+from tests.django.sites import manage  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
@@ -131,14 +131,6 @@ class DjangoDatabase:
                 editor.create_model(model)
 
 
-def settings_of(kind: type[Server], server: Server, name: str) -> dict[str, Any]:
-    """An entry of DATABASES."""
-    options = {"ssl_disabled": True} if kind is SERVERS["mariadb"] else {}
-    engine = f"django.db.backends.{ENGINES[kind.__name__.lower()]}"
-    where = {"NAME": name, "USER": server.USER, "HOST": server.host, "PORT": str(server.port)}
-    return {"ENGINE": engine, **where, "OPTIONS": options}
-
-
 def forget_connections() -> None:
     """Close the connection of this thread, and have what the settings say now count from the next one on."""
     connection = connections["default"]
@@ -150,15 +142,17 @@ def forget_connections() -> None:
 @contextmanager
 def fresh(kind: str, folder: Path) -> Iterator[DjangoDatabase]:
     """A fresh database of a kind, as the alias "default"."""
+    where: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[kind]}"}
     if kind == "sqlite":
-        file = folder / "app.db"
-        where = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file), "OPTIONS": {"timeout": 20}}
-        with _as_default(DjangoDatabase(kind, where)) as database:
-            yield database
+        where |= {"NAME": str(folder / "app.db"), "OPTIONS": {"timeout": 20}}
+        with _as_default(DjangoDatabase(kind, where)) as db:
+            yield db
         return
     with database_on(SERVERS[kind]) as (server, name):
-        with _as_default(DjangoDatabase(kind, settings_of(SERVERS[kind], server, name), server)) as database:
-            yield database
+        where |= {"NAME": name, "USER": server.USER, "HOST": server.host, "PORT": str(server.port)}
+        options = {"ssl_disabled": True} if kind == "mariadb" else {}
+        with _as_default(DjangoDatabase(kind, {**where, "OPTIONS": options}, server)) as db:
+            yield db
 
 
 @contextmanager
@@ -243,6 +237,13 @@ def make(django_db: DjangoDatabase) -> Maker:
 def make_live(django_db: DjangoDatabase) -> Maker:
     """Makes queues by the database's own clock, for timing tests."""
     return Maker(django_db, None)
+
+
+@pytest.fixture
+def app(django_db: DjangoDatabase, tmp_path: Path) -> Iterator[App]:
+    """An app of this test's own, on each database."""
+    with installed(tmp_path / "apps") as found:
+        yield found
 
 
 @pytest.fixture

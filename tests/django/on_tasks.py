@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 from django.test import modify_settings, override_settings
 
-from tests.django.conftest import ROOT, DjangoDatabase
+from tests.django.apps import Project
+from tests.django.conftest import DjangoDatabase
 from tests.django.shop import jobs
 from tests.steps import STUCK
 from tests.timing import in_sequence
@@ -23,6 +25,7 @@ from xq.adapters.django.tasks.models import QUEUE, Task
 from xq.adapters.django.tasks.worker import perform
 
 BACKEND = "xq.adapters.django.tasks.XQBackend"
+APPS = ("django_tasks", "xq.adapters.django", "xq.adapters.django.tasks")
 
 
 @contextmanager
@@ -62,30 +65,15 @@ def asynchronously(call: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-WORKER = """
-import pymysql
-pymysql.install_as_MySQLdb()
-import django
-from django.conf import settings
-settings.configure(
-    USE_TZ=True, DATABASES={{"default": {database!r}}}, TASKS={tasks!r},
-    INSTALLED_APPS=["django_tasks", "xq.adapters.django", "xq.adapters.django.tasks"],
-)
-django.setup()
-from xq.adapters.django.tasks.worker import run
-run(queues=["default"])
-"""
-
-
 @contextmanager
 def worker_process(database: DjangoDatabase) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own."""
     tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
-    program = WORKER.format(database=database.settings, tasks=tasks)
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # where another Django may be
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(STUCK)
+    with TemporaryDirectory() as folder:
+        project = Project(Path(folder), database.settings, *APPS, TASKS=tasks)
+        process = subprocess.Popen([sys.executable, "-m", "django", "xq_worker"], env=project.environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(STUCK)

@@ -1,11 +1,11 @@
-"""The admin's site of one test: the queue in it, who may do what, and a server for browsers."""
+"""The admin's site of one test: the queue in it, and who may do what."""
 
 from __future__ import annotations
 
 import html
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,9 +15,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session
-from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.test import Client, override_settings
-from django.test.testcases import LiveServerThread
 from django.urls import path
 
 from xq.adapters.django.admin import QueueAdmin
@@ -106,16 +104,3 @@ def manage(make):
     yield made
     for here in undo:
         here.disable()
-
-
-@pytest.fixture
-def served(django_db: Any) -> Iterator[str]:
-    """The address of a server, in a thread of this process, of whatever site is there."""
-    server = LiveServerThread("localhost", StaticFilesHandler)
-    server.daemon = True
-    server.start()
-    server.is_ready.wait()
-    if server.error:
-        raise server.error
-    yield f"http://localhost:{server.port}"
-    server.terminate()

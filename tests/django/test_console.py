@@ -1,176 +1,181 @@
-"""An ASGI application at a URL of a Django project: who reaches it, what it gets, and what of its answers returns."""
+"""An application at a URL of a Django project: who reaches it, what of its answers returns, and whose rights count."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import types
+import json
+import re
+from typing import Any
+from urllib.parse import urlencode
 
+import peewee
 import pytest
-from django.contrib import admin
-from django.contrib.auth.models import Group, Permission, User
-from django.contrib.contenttypes.models import ContentType
-from django.contrib.sessions.models import Session
-from django.test import AsyncClient, Client, override_settings
+from django.contrib.auth.models import User
+from django.test import AsyncClient, Client
 from django.urls import include, path
 
+import xq
+import xq.serve
+from tests.steps import eventually
 from xq.adapters.django.console import console, user_of
 
-pytestmark = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # the database only has the users
-PATIENCE = 30
+pytestmark = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # the database has no part in it
 
 
-class Echo:
-    """An application that says what it gets. /stream goes on until the browser has left."""
-
-    def __init__(self):
-        self.scope = None
-        self.body = b""
-        self.left = threading.Event()
-        self.happened = threading.Event()
-
-    async def __call__(self, scope, receive, send):
-        self.scope, self.body = scope, (await receive())["body"]
-        if scope["path"].endswith("/broken"):
-            raise LookupError("broken")
-        if scope["path"].endswith("/silent"):
-            return
-        if scope["path"].endswith("/events"):
-            started = {"status": 200, "headers": [(b"content-type", b"text/event-stream")]}
-            await send({"type": "http.response.start", **started})
-            await asyncio.to_thread(self.happened.wait, PATIENCE)
-            await send({"type": "http.response.body", "body": b"data: 1\n\n"})
-            return
-        headers = [(b"content-type", b"text/plain"), (b"set-cookie", b"seen=yes; Path=/"), (b"x-from", b"echo")]
-        await send({"type": "http.response.start", "status": 207, "headers": headers})
-        if not scope["path"].endswith("/stream"):
-            await send({"type": "http.response.body", "body": f"{scope['method']} {user_of(scope)}".encode()})
-            return
-        try:
-            for n in range(10_000_000):
-                await send({"type": "http.response.body", "body": b"%d\n" % n, "more_body": True})
-        finally:
-            self.left.set()
+def mount(site: Any, app: Any, **options: Any) -> None:
+    """Mount an application at /queues/, beside the admin of a site."""
+    urls = console(app, **{"site": site.admin.admin_site, **options})
+    vars(site.urls)["urlpatterns"].append(path("queues/", include(urls)))
 
 
-@pytest.fixture
-def mounted(django_db):
-    """Mounts an application at /queues/, and returns it with a client of a user of that kind."""
-    undo = []
-    ContentType.objects.clear_cache()
-    django_db.create(ContentType, Permission, Group, User, Session)
-
-    def made(client=Client, name="ann", is_staff=True, is_superuser=True, **options):
-        app, urls = Echo(), types.ModuleType("urls_of_a_test")
-        vars(urls)["urlpatterns"] = [
-            path("admin/", admin.AdminSite().urls),
-            path("queues/", include(console(app, **options))),
-        ]
-        here = override_settings(ROOT_URLCONF=urls)
-        here.enable()
-        undo.append(here)
-        browser = client(enforce_csrf_checks=True)
-        if name:
-            given = {"is_staff": is_staff, "is_superuser": is_superuser and is_staff}
-            browser.force_login(User.objects.create_user(name, password="secret", **given))
-        return app, browser
-
-    yield made
-    for here in undo:
-        here.disable()
+def console_of(*queues: Any, live: Any = "poll") -> Any:
+    return xq.serve.app(queues, user=user_of, hosts=["*"], live=live)
 
 
-def test_the_application_gets_the_request_with_its_place_and_user_and_its_answer_returns(mounted):
-    app, browser = mounted()
-    answer = browser.get("/queues/shop/a%20b?state=B&q=%C3%A4")
-    assert (answer.status_code, answer.content) == (207, b"GET ann")
-    assert (answer["Content-Type"], answer["X-From"], answer.cookies["seen"].value) == ("text/plain", "echo", "yes")
-    scope = app.scope
-    assert (scope["path"], scope["root_path"]) == ("/queues/shop/a b", "/queues")
-    assert (scope["raw_path"], scope["query_string"]) == (b"/queues/shop/a%20b", b"state=B&q=%C3%A4")
+def client_of(site: Any, *may: str, kind: Any = Client, **headers: str) -> Any:
+    sent = headers or {"Sec-Fetch-Site": "same-origin"}
+    client = kind(enforce_csrf_checks=True, headers={"Accept": "text/html", **sent})
+    client.force_login(site.user(*may))
+    return client
 
 
-def is_bob(request):
-    return request.user.username == "bob"
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that says what it gets, of some other make."""
+    if scope["path"].endswith("/broken"):
+        raise LookupError("broken")
+    found = {name: scope[name] for name in ("method", "path", "root_path")} | {"user": user_of(scope)}
+    found |= {"raw_path": scope["raw_path"].decode(), "query": scope["query_string"].decode()}
+    headers = [(b"content-type", b"text/plain"), (b"set-cookie", b"seen=yes; Path=/"), (b"x-from", b"echo")]
+    await send({"type": "http.response.start", "status": 207, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(found).encode()})
+
+
+def test_another_application_is_for_superusers_gets_the_request_and_its_answer_returns(manage):
+    _, site = manage()
+    mount(site, echo)
+    assert client_of(site, "view", "change", "delete").get("/queues/shop").status_code == 403
+    client = client_of(site)
+    answer = client.get("/queues/shop/a%20b?state=B&q=%C3%A4")
+    assert (answer.status_code, answer["Content-Type"], answer["X-From"]) == (207, "text/plain", "echo")
+    assert answer.cookies["seen"].value == "yes"
+    place = {"path": "/queues/shop/a b", "root_path": "/queues", "raw_path": "/queues/shop/a%20b"}
+    assert json.loads(answer.content) == {"method": "GET", "user": "root", "query": "state=B&q=%C3%A4", **place}
+    with pytest.raises(LookupError, match="broken"):
+        client.get("/queues/broken")
+
+
+def test_who_is_not_of_the_staff_is_sent_to_the_login(manage):
+    Task, site = manage()
+    mount(site, console_of(Task))
+    clients = [Client(), client_of(site)]
+    User.objects.update(is_staff=False)
+    for client in clients:
+        answer = client.get("/queues/q/Task")
+        assert (answer.status_code, answer.get("Location")) == (302, "/admin/login/?next=/queues/q/Task")
 
 
 @pytest.mark.parametrize(
-    ("user", "status"),
+    ("headers", "is_done"),
     [
-        ({"name": ""}, 302),
-        ({"is_staff": False}, 302),
-        ({"is_superuser": False}, 403),
-        ({"may": is_bob, "is_superuser": False}, 403),
-        ({"may": is_bob, "name": "bob", "is_staff": False}, 207),
-    ],
-    ids=["nobody", "not of the staff", "no superuser", "whom the project does not name", "whom the project names"],
-)
-def test_an_application_that_is_no_console_of_xq_is_for_superusers_or_whom_the_project_names(mounted, user, status):
-    app, browser = mounted(**user)
-    answer = browser.get("/queues/shop")
-    assert answer.status_code == status
-    assert (app.scope is None) == (status != 207)
-    assert answer.get("Location") == ("/admin/login/?next=/queues/shop" if status == 302 else None)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 403),
-        ({"HTTP_SEC_FETCH_SITE": "cross-site"}, 403),
-        ({"HTTP_SEC_FETCH_SITE": "same-site"}, 403),
-        ({"HTTP_ORIGIN": "http://evil.example"}, 403),
-        ({"HTTP_ORIGIN": "http://[evil"}, 403),
-        ({"HTTP_ORIGIN": "null"}, 403),
-        ({"HTTP_SEC_FETCH_SITE": "same-origin"}, 207),
-        ({"HTTP_ORIGIN": "http://testserver"}, 207),
+        ({"X-Other": "header"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "http://[evil"}, False),
+        ({"Origin": "null"}, False),
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "http://testserver"}, True),
     ],
 )
-def test_a_request_that_another_site_sent_changes_nothing(mounted, headers, status):
-    app, browser = mounted()
-    answer = browser.post("/queues/kill", b"key=7", content_type="text/plain", **headers)
-    assert answer.status_code == status
-    assert app.body == (b"key=7" if status == 207 else b"")
+def test_a_request_that_another_site_sent_changes_nothing(manage, headers, is_done):
+    _, site = manage()
+    mount(site, echo)
+    assert client_of(site, **headers).post("/queues/kill", {"key": 7}).status_code == (207 if is_done else 403)
 
 
-def test_an_answer_in_pieces_is_a_stream_and_ends_when_the_browser_leaves(mounted):
-    app, browser = mounted()
-    answer = browser.get("/queues/stream")
-    pieces = iter(answer.streaming_content)
-    assert [next(pieces) for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
-    answer.close()
-    assert app.left.wait(PATIENCE)
-    app.left.clear()
-    browser.get("/queues/stream").close()  # which nothing reads
-    assert app.left.wait(PATIENCE)
+def test_a_stream_of_events_begins_at_once_and_ends_when_the_browser_leaves(manage):
+    Task, site = manage()
+    mount(site, app := console_of(Task, live="events"))
+    client = client_of(site)
+    for is_read in (True, False):
+        answer = client.get("/queues/events")
+        assert answer["Content-Type"].startswith("text/event-stream")
+        assert not is_read or any(b"event: snapshot" in piece for piece in answer.streaming_content)
+        answer.close()
+        eventually(lambda: app.following == 0)
 
 
-def test_a_project_that_runs_under_asgi_gets_whole_answers_and_streams(mounted):
-    app, browser = mounted(AsyncClient)
+def test_a_project_that_runs_under_asgi_gets_whole_answers_and_streams(manage):
+    Task, site = manage()
+    mount(site, app := console_of(Task, live="events"))
+    browser = client_of(site, kind=AsyncClient)
 
     async def read():
-        whole = await browser.get("/queues/shop")
-        stream = await browser.get("/queues/stream")
+        whole = await browser.get("/queues/q/Task")
+        stream = await browser.get("/queues/events")
         pieces = aiter(stream)
         read = [await anext(pieces) for _ in range(3)]
         await asyncio.to_thread(stream.close)
-        return whole.content, read
+        return whole.status_code, read
 
-    assert asyncio.run(read()) == (b"GET ann", [b"0\n", b"1\n", b"2\n"])
-    assert app.left.wait(PATIENCE)
-
-
-def test_a_stream_of_events_begins_before_its_first_event(mounted):
-    app, browser = mounted()
-    answer = browser.get("/queues/events")
-    assert answer["Content-Type"] == "text/event-stream"
-    app.happened.set()
-    assert b"".join(answer.streaming_content) == b"data: 1\n\n"
+    status, pieces = asyncio.run(read())
+    assert (status, b"event: snapshot" in b"".join(pieces)) == (200, True)
+    eventually(lambda: app.following == 0)
 
 
-def test_what_the_application_raises_is_raised_by_the_view(mounted):
-    _, browser = mounted()
-    with pytest.raises(LookupError, match="broken"):
-        browser.get("/queues/broken")
-    with pytest.raises(RuntimeError, match="ended without an answer"):
-        browser.get("/queues/silent")
+def act(client: Client, verb: str, task: Any) -> Any:
+    """The status of the answer to a verb on one task."""
+    form = urlencode({"verb": verb, "scope": "selected", "keys": str(task.pk)})
+    return client.post("/queues/q/Task/act", form, content_type="application/x-www-form-urlencoded").status_code
+
+
+NO = {f"has_{name}_permission": lambda admin, request, obj=None: False for name in ("change", "delete")}
+DIG = {"has_dig_permission": lambda admin, request, obj=None: True}
+CHANGES = ["bury", "dig", "release", "restart"]
+VERBS = [*CHANGES, "kill"]
+# who, with what rights on the model, what the project says -> the status of the page, and the verbs that are allowed
+RIGHTS: dict[str, tuple[list[str], dict[str, Any], int, list[str]]] = {
+    "no right to view": (["add"], {}, 403, []),
+    "view": (["view"], {}, 200, []),
+    "change": (["change"], {}, 200, CHANGES),
+    "delete": (["view", "delete"], {}, 200, ["kill"]),
+    "a superuser": ([], {}, 200, VERBS),
+    "view, of a model without admin": (["view"], {"admin": None}, 200, []),
+    "change, of a model without admin": (["change"], {"admin": None}, 200, CHANGES),
+    "the admin allows to dig": (["view"], {"admin": DIG}, 200, ["dig"]),
+    "the admin forbids": (["view", "change", "delete"], {"admin": NO}, 200, []),
+    "the project allows": (["view"], {"may": lambda request: request.user.is_staff}, 200, VERBS),
+    "the project does not": ([], {"may": lambda request: request.user.username == "bob"}, 403, []),
+}
+
+
+@pytest.mark.parametrize("who", RIGHTS)
+def test_a_user_may_do_in_the_console_what_the_permissions_on_the_model_say(manage, who):
+    may, said, status, allowed = RIGHTS[who]
+    Task, site = manage(admin=said.get("admin"))
+    mount(site, console_of(Task), may=said.get("may"))
+    Task.put({"name": "a"})
+    task = Task.take().bury()
+    if said.get("admin", DIG) is None:
+        site.admin.admin_site.unregister(Task)
+    client = client_of(site, *may)
+    assert client.get("/queues/").status_code == status
+    page = client.get(f"/queues/q/Task/task?key={task.pk}").content.decode()
+    assert set(re.findall(r'name="verb" value="(\w+)"', page)) <= set(allowed)
+    assert [verb for verb in VERBS if act(client, verb, task) != 403] == allowed
+    assert ("kill" not in allowed) == bool(Task.objects.filter(pk=task.pk))
+
+
+def test_a_console_with_a_queue_of_another_orm_is_for_superusers(manage, tmp_path):
+    class Page(peewee.Model):
+        status = peewee.TextField(default="R")
+
+        class Meta:
+            database = peewee.SqliteDatabase(tmp_path / "pages.db")
+
+    Page.create_table()
+    xq.upgrade(Page, {"status": "status"}, {}).install()
+    Task, site = manage()
+    mount(site, console_of(Task, Page))
+    assert client_of(site, "view", "change", "delete").get("/queues/").status_code == 403
+    assert client_of(site).get("/queues/").status_code == 200

@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
-from django.apps.registry import Apps
-from django.db import models
-from django.test import override_settings
 
 import xq
-from tests.django.apps import installed
-from tests.django.sites import TABLES, Site
+from tests.django.sites import EVERYTHING
+from tests.django.test_migrations import begin
 from xq.adapters.django import TaskFields, upgrade
 
-EVERYTHING = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
-ALWAYS = {"status", "priority", "owner", "attempts", "error"}
-ORDER = """
+
+def order(more: str = "", **features: object) -> str:
+    """The model Order as text."""
+    return f"""
 from xq.adapters.django import TaskFields
 
-@queue(features={features!r})
+@queue(features={EVERYTHING | features!r})
 class Order(TaskFields, models.Model):
     item = models.TextField(default="")
+    {more}
+    def __str__(self):
+        return self.item
 """
 
 
-@pytest.fixture
-def app(django_db, tmp_path):
-    """An app of this test's own, on each database, whose Order is a queue with fields for every role."""
-    with installed(tmp_path / "apps") as found:
-        found.models(ORDER.format(features=EVERYTHING))
-        yield found
-
-
-@pytest.fixture
-def order(django_db):
-    """Makes a model with fields for every role, outside of any app that is installed."""
-
-    def made(**fields: Any) -> Any:
-        meta = {"app_label": "shop", "apps": Apps(["tests.django.shop"]), "db_table": "order"}
-        body = {"item": models.TextField(default=""), "__str__": lambda order: order.item, **fields}
-        meta_class = type("Meta", (), meta)
-        return type("Order", (TaskFields, models.Model), {"__module__": __name__, **body, "Meta": meta_class})
-
-    return made
-
-
 def test_a_model_needs_no_fields_and_is_migrated_once(app):
-    app.run("makemigrations", app.label)
-    app.make_queue_migration()
-    app.migrate()
-    Order = app.Order
-    assert dict(Order.xq.roles) == {role: role for role in ALWAYS | {"runat", "ttr"}}
+    Order = begin(app, order()).Order
+    roles = {"status", "priority", "owner", "attempts", "error", "runat", "ttr"}
+    assert dict(Order.xq.roles) == {role: role for role in roles}
     Order.put({"item": "a lamp"})
     taken = Order.take()
     assert (taken.item, taken.status, taken.attempts) == ("a lamp", "T", 1)
@@ -62,42 +38,17 @@ def test_a_model_needs_no_fields_and_is_migrated_once(app):
     assert Order.dig(taken).status == "R"
     assert Order.take().ack().status == "D"
     assert Order.xq.check(advise=True) == []
-    assert app.run("makemigrations", app.label, check=True, dry_run=True).startswith("No changes")
-    assert app.make_queue_migration(check=True).startswith("No changes")
-    assert Order.check() == []
     assert "no issues" in app.run("check", tags=["xq"])
-    app.models(ORDER.format(features={**EVERYTHING, "utube": True}))  # is a migration of the queue, none of the table
-    assert app.run("makemigrations", app.label, check=True, dry_run=True).startswith("No changes")
+    app.models(order(utube=True))  # is a migration of the queue, none of the table
+    assert "No changes" in app.run("makemigrations", app.label, check=True, dry_run=True)
     app.make_queue_migration()
     app.migrate()
-    assert app.Order.xq.roles["utube"] == "utube"
     assert app.Order.put({"utube": "a"}).utube == "a"
 
 
-def test_the_admin_shows_what_the_queue_writes_and_edits_the_rest(order, django_db):
-    Order = order()
-    upgrade(Order, features=EVERYTHING)
-    django_db.create(Order, *TABLES)
-    Order.xq.install()
-    task = Order.put({"item": "a lamp"})
-    site = Site(Order, list_display=["item"], fields=None)
-    with override_settings(ROOT_URLCONF=site.urls):
-        client = site.client()
-        form = client.get(f"{site.list}{task.pk}/change/").content.decode()
-        edited = {"item", "priority", "tube", "utube", "unique", "ttl", "ttr", "error"}
-        assert set(re.findall(r'id="id_(\w+)"', form)) == edited
-        assert set(re.findall(r"field-(\w+)", form)) == {*edited, "status", "runat", "owner", "attempts"}
-        sent = {"item": "a chair", "priority": "3", "tube": "", "utube": "", "unique": "", "ttl": "", "ttr": ""}
-        assert client.post(f"{site.list}{task.pk}/change/", {**sent, "error": ""}).status_code == 302
-    taken = Order.take()
-    assert (taken.item, taken.priority, taken.unique, taken.tube) == ("a chair", 3, None, None)
-
-
-def test_a_field_of_the_same_name_replaces_one_and_none_leaves_one_out(order, django_db):
-    Order = order(runat=models.DateTimeField(null=True), tube=None, owner=models.IntegerField(null=True))
-    upgrade(Order, features=EVERYTHING)
-    django_db.create(Order)
-    Order.xq.install()
+def test_a_field_of_the_same_name_replaces_one_and_none_leaves_one_out(app):
+    more = "runat, tube, owner = models.DateTimeField(null=True), None, models.IntegerField(null=True)"
+    Order = begin(app, order(more)).Order
     Order.put({"item": "a lamp", "owner": 7})
     taken = Order.take()
     assert (taken.owner, taken.runat is not None) == (7, True)
@@ -105,16 +56,11 @@ def test_a_field_of_the_same_name_replaces_one_and_none_leaves_one_out(order, dj
     assert "tube" not in {field.name for field in Order._meta.fields}
 
 
-def test_the_base_cannot_be_upgraded_and_others_need_fields(order):
+def test_the_base_cannot_be_upgraded_and_others_need_fields(django_db):
     with pytest.raises(xq.ConfigurationError, match="TaskFields is abstract"):
         upgrade(TaskFields)
-
-    class Plain(models.Model):
-        class Meta:
-            app_label, apps = "shop", Apps(["tests.django.shop"])
-
     with pytest.raises(xq.ConfigurationError, match=r"inherits from xq\.adapters\.django\.TaskFields needs no fields="):
-        upgrade(Plain)
+        upgrade(django_db.model())
 
 
 def test_the_package_is_imported_before_django_allows_models():

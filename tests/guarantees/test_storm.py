@@ -13,18 +13,18 @@ from tests.storm import SERVERS, Storm, ground, plan
 SEED = "4"  # drawn from many, as one that has time, history and an owner in a column
 
 
-def blow(seed, name, isolation, folder):
+def blow(seed, name, isolation, folder, processes=8, tasks=400):
     if name in SERVERS and (reason := SERVERS[name].missing()):
         pytest.skip(reason)
-    of = plan(seed, tasks=400, kills=4, stops=1, restarts=1, isolation=isolation)
+    of = plan(seed, processes, tasks, kills=4, stops=1, restarts=1, isolation=isolation)
     with ground(name, folder, isolation) as (db, server):
         report = Storm(db, of, folder, server=server).run()
     assert report.violations == []
     assert report.kills >= 4
-    assert report.tasks >= 400
+    assert report.tasks >= tasks
     assert len(report.restarts) == (name in SERVERS)
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_storm_loses_nothing_and_puts_no_task_into_two_hands(name, tmp_path):
-    blow(SEED, name, "", tmp_path)
+    blow(SEED, name, "", tmp_path, processes=4, tasks=150)

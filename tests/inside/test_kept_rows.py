@@ -10,8 +10,6 @@ import pytest
 
 from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
-from xq.engine import take
-from xq.engine.timers import Batches
 from xq.sessions import liveness
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
@@ -61,21 +59,6 @@ def test_a_row_that_cannot_be_moved_stops_no_other_where_a_session_is_left_or_a_
     assert queue.xq.check() == []
 
 
-def test_a_take_that_was_interrupted_is_given_back_as_soon_as_that_can_be(queue, monkeypatch):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    fail_for(queue, BAD.replace("bad", "good"))
-    monkeypatch.setattr(take, "LASTS", 0.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.xq._tasks, "returned", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            queue.take()
-    assert [queue.take(timeout=STUCK).name for _ in range(2)] == ["bad", "fine"]
-    fail_no_more(queue)
-    assert queue.take(timeout=STUCK).name == "good"
-
-
 def test_a_reference_that_is_looked_at_only_at_the_commit_stops_no_timer(make):
     keep_references(make.db)
     Task = make({"ttl": True})
@@ -92,31 +75,3 @@ def test_a_reference_that_is_looked_at_only_at_the_commit_stops_no_timer(make):
     assert [task.id for task in Task.xq.by_state("R")] == [kept.id]
     Child.delete().execute()
     assert Task.xq.sweep() == 1
-
-
-@pytest.mark.parametrize("roles", OWNERS.values(), ids=OWNERS)
-def test_what_is_touched_while_others_are_tried_one_by_one_stays_with_who_has_it(make, monkeypatch, roles):
-    Task = make({"ttr": 10}, roles=roles)
-    Task.xq.put_many([{"name": name} for name in ("bad", "good", "touched")])
-    fail_for(Task, BAD)
-    *_, touched = Task.xq.take_many(3)
-    Task.xq.clock.tick(11)
-    singly = Batches._singly
-
-    def listed_then_touched(self: Batches, *args: Any) -> Any:
-        dialect = self.database.dialect
-        listing, execute = dialect.listing(args[1]), self.database.execute
-
-        def touches(sql: str, values: Any) -> Any:
-            found = execute(sql, values)
-            if sql == listing:
-                touched.touch(10)
-            return found
-
-        monkeypatch.setattr(self.database, "execute", touches)
-        return singly(self, *args)
-
-    monkeypatch.setattr(Batches, "_singly", listed_then_touched)
-    assert Task.xq.sweep() == 1
-    assert [task.name for task in Task.xq.by_state("T")] == ["bad", "touched"]
-    assert touched.ack()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from contextvars import copy_context
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import xq
 from tests.conftest import SERVERS
-from tests.factories import task, tasks
+from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, row, state, transitions
-from xq.runtime import lease
 from xq.runtime.lease import Leases
 
 
@@ -74,25 +72,6 @@ def test_a_task_of_the_lease_whose_ttr_passed_is_taken_again(make):
     assert transitions(Task)["T-R"] == 3
 
 
-def test_a_worker_touches_its_task_while_the_function_runs(make_live, monkeypatch):
-    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_live({"ttr": True, "keep": True}, roles=("runat", "ttr"))
-    seen: list[bool] = []
-
-    def work(found: Any) -> None:
-        if found.runat is None:  # no ttr times this one
-            return
-        eventually(lambda: row(Task, found.id).runat > found.runat)
-        seen.append(xq.current().lost.is_set())
-
-    Task.xq.worker(work)
-    Task.xq.put(task())
-    Task.xq.put(task(), ttr=60)
-    Task.xq.run(until_empty=True)
-    assert seen == [False]
-    assert [state(Task, key) for key in (1, 2)] == ["D", "D"]
-
-
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
@@ -118,24 +97,6 @@ def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_live,
     assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-D": 2}, "no attempt failed"
 
 
-def test_a_heartbeat_reports_a_task_that_another_session_released(make_shared, monkeypatch):
-    monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
-    Task = make_shared({"ttr": 60, "keep": True}, roles=("runat", "attempts"))
-    lost: list[bool] = []
-
-    def work(found: Any) -> None:
-        if found.attempts == 1:
-            Task.xq.snatch(found.id)
-            assert xq.current().lost.wait(PATIENCE)
-        lost.append(xq.current().lost.is_set())
-
-    Task.xq.worker(work)
-    put = Task.xq.put(task())
-    Task.xq.run(until_empty=True)
-    assert lost == [True, False]
-    assert (state(Task, put), row(Task, put.id).attempts) == ("D", 2)
-
-
 def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
     Task = make_live({"ttr": 60, "keep": True}, roles=("runat",))
@@ -153,22 +114,3 @@ def test_a_task_of_a_batch_that_is_finished_meanwhile_loses_no_other(make_live, 
     Task.xq.run(until_empty=True)
     assert lost == [False]
     assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
-
-
-def test_the_timeout_of_a_prefetched_task_counts_from_its_turn(make_shared, monkeypatch, caplog):
-    now = 0.0
-    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
-    Task = make_shared({"keep": True, "buried": True}, roles=("attempts",))
-
-    @Task.xq.worker(prefetch=3, timeout=45, max_attempts=2)
-    def work(found: Any) -> None:
-        nonlocal now
-        now += 30
-        xq.current()._heart._end_overdue()
-        xq.current()._heart._touch_due()
-        assert not xq.current().is_lost
-
-    Task.xq.put_many(tasks(3))
-    Task.xq.run(until_empty=True)
-    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
-    assert "could not be touched" not in caplog.text  # no task has a ttr

@@ -1,4 +1,4 @@
-"""take and take_many: which task comes next, and which never does."""
+"""What comes between a take and its task: a signal, and a pause."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import pytest
 
 import xq
 from tests.factories import task
-
-# interrupted
 
 
 @pytest.mark.parametrize("kind", [xq.BadType, xq.BadValue, KeyError])

@@ -264,7 +264,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/maintenance.py",
         " and self._sessions.reaper.reap()\n",
         " and False\n",
-        (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
+        (f"{INSIDE}/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",),
     ),
     Mutant(
         "the waits of a killed process stay in the database",
@@ -299,24 +299,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/workers/outcomes.py",
         "return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
         "return FIRST *",
-        (f"{CONTRACT}/test_worker.py::test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says",),
+        (f"{CONTRACT}/test_workers.py::test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says",),
     ),
     Mutant(
         "a task is tried once more than max_attempts",
         "xq/runtime/workers/attempts.py",
         "elif most and attempt.number >= most:",
         "elif most and attempt.number > most:",
-        (
-            f"{CONTRACT}/test_worker.py"
-            "::test_a_failed_attempt_is_a_warning_of_one_line_until_the_task_is_buried_with_its_error",
-        ),
+        (f"{CONTRACT}/test_workers.py::test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error",),
     ),
     Mutant(
         "a second SIGTERM is not heard while a task is worked on",
         "xq/runtime/workers/program.py",
         "            for pool in pools:\n                pool.release_all()",
         "            for pool in pools[1:]:\n                pool.release_all()",
-        (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",),
+        (f"{CONTRACT}/test_workers.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",),
     ),
     # SQL of every database
     Mutant(
@@ -362,7 +359,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/writes.py",
         "+ :adding <= {guard.value}",
         "+ :adding < {guard.value}",
-        (f"{CORE}/test_limit.py::test_put_into_a_full_queue_is_refused",),
+        (f"{CORE}/test_limit.py::test_tasks_count_until_they_are_finished",),
     ),
     Mutant(
         "quotes in names are not doubled",
@@ -383,7 +380,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/exports.py",
         "return f\"id < {watermark['id']} AND",
         "return f\"id <= {watermark['id']} AND",
-        (f"{INSIDE}/test_archive.py::test_old_history_goes_out_but_for_the_newest_row",),
+        (f"{INSIDE}/test_pipeline.py::test_old_history_goes_out_but_for_the_newest_row",),
         tier="rest",
     ),
     Mutant(
@@ -391,7 +388,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/readers.py",
         'self._beside(part.until, "<=", values)',
         'self._beside(part.until, "<", values)',
-        (f"{CONTRACT}/test_extract.py::test_checkpoints_cut_the_history_where_they_are_told_to",),
+        (f"{CONTRACT}/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",),
     ),
     # SQLite
     Mutant(
@@ -406,14 +403,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/file_liveness.py",
         "return self._locked(uuid, fcntl.F_RDLCK)",
         "return self._descriptor >= 0",
-        (f"{CORE}/test_ownership.py::test_a_task_that_another_process_took_is_not_ours", f"{CORE}/test_ownership.py"),
+        (f"{INSIDE}/test_life.py::test_a_shared_session_lives_as_long_as_one_of_its_processes",),
     ),
     Mutant(
         "a transaction does not lock the file before it reads",
         "adapters/drivers.py",
         'begin = "BEGIN IMMEDIATE"',
         'begin = "BEGIN"',
-        (f"{CORE}/test_unique.py::test_of_threads_that_put_the_same_value_one_puts_it", f"{CORE}/test_unique.py"),
+        (f"{GUARANTEES}/test_once.py::test_one_task_is_put_of_each_unique_value",),
     ),
     # PostgreSQL and MariaDB
     Mutant(
@@ -435,7 +432,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/postgres/dialect.py",
         'locked = f"{query}{self.lock} SKIP LOCKED"',
         "locked = query",
-        (f"{CORE}/test_ownership.py::test_threads_never_take_one_task_twice",),
+        (f"{GUARANTEES}/test_once.py::test_no_task_is_taken_twice",),
     ),
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
@@ -479,23 +476,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/postgres/dialect.py",
         'return f"WITH counted AS ({counted}) {super().adopt_owners}"',
         "return super().adopt_owners",
-        (f"{INSIDE}/test_stats.py::test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner",),
+        (f"{CONTRACT}/test_stats.py::test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner",),
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
         "adapters/databases/mariadb/dialect.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
-        (
-            f"{CORE}/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other",
-        ),
+        (f"{CORE}/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are",),
     ),
     Mutant(
         "a history is read beyond what is committed",
         "adapters/databases/postgres/scans.py",
         'last = self._row(connection, Part(committed, after), "DESC") or after',
         'last = self._row(connection, Part((), after), "DESC") or after',
-        (f"{INSIDE}/test_extract_servers.py",),
+        (f"{INSIDE}/test_pipeline.py::test_a_checkpoint_never_passes_what_is_not_committed",),
         tier="rest",
     ),
     # loads, archives, extracts
@@ -507,14 +502,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
             "            if not dialect.change(store, Statement(staging.mark), "
             "self._values(job=self.name)) and not staged:\n"
         ),
-        (f"{CONTRACT}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
+        (f"{CONTRACT}/test_pipeline.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
     ),
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
         "xq/pipeline/archives.py",
         "found = [row for row in found if row[0] not in redone]",
         "found = [*found]",
-        (f"{INSIDE}/test_archive.py::test_what_moves_while_tasks_leave_stays_and_so_does_its_history",),
+        (f"{INSIDE}/test_pipeline.py::test_what_moves_while_tasks_leave_stays_and_so_does_its_history",),
         tier="rest",
     ),
     Mutant(
@@ -529,7 +524,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/pipeline/scan.py",
         "return [(low, high - 1) for low, high in pairwise(ends)]",
         "return [(low, high) for low, high in pairwise(ends)]",
-        (f"{CONTRACT}/test_extract.py::test_ranges_have_each_row_once",),
+        (f"{CONTRACT}/test_pipeline.py::test_ranges_have_each_row_once",),
     ),
     # Peewee and the tubes
     Mutant(
@@ -546,7 +541,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "ErrorKind.TRANSIENT: (sqlite3.SQLITE_ERROR,)",
         (
             f"{CONTRACT}/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",
-            f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",
+            f"{CONTRACT}/test_workers.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",
         ),
     ),
     Mutant(
@@ -582,9 +577,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/tubes/upkeep.py",
         "in self._due_at.items() if at <= now]:",
         "in self._due_at.items() if at <= now - 3600]:",
-        (
-            f"{CONTRACT}/test_tubes_processes.py::test_a_process_that_takes_from_one_tube_expires_what_is_due_in_another",
-        ),
+        (f"{CONTRACT}/test_tubes_processes.py::test_a_process_that_takes_from_one_tube_expires_and_reaps_in_another",),
     ),
     # Django
     Mutant(
@@ -654,21 +647,25 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/spark/session.py",
         "settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}",
         "settings = {**asked, **SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {})}",
-        (f"{SPARK}/core/test_session.py",),
+        (
+            f"{SPARK}/core/test_session.py::test_a_session_has_the_settings_that_it_was_asked_for_and_is_otherwise_in_utc",
+        ),
     ),
     Mutant(
         "an option that was signed as another is read",
         "adapters/spark/packed.py",
         'f"{name}\\n{text}".encode()',
         "text.encode()",
-        (f"{SPARK}/core/test_signed.py",),
+        (
+            f"{SPARK}/core/test_session.py::test_an_option_that_another_has_written_or_that_was_signed_as_another_is_not_unpickled",
+        ),
     ),
     Mutant(
         "the name of a database is not quoted in a URL",
         "adapters/spark/jdbc.py",
         "{quote(str(parameters.get('dbname', '')), safe='')}{more}",
         "{parameters.get('dbname', '')}{more}",
-        (f"{SPARK}/core/test_jdbc.py::test_a_database_has_an_address_for_java",),
+        (f"{SPARK}/core/test_session.py::test_a_database_has_an_address_for_java",),
     ),
     Mutant(
         "a text of the page ends its script",
@@ -682,14 +679,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/lease.py",
         "else now + ttr / HEARTBEATS",
         "else now + ttr * HEARTBEATS",
-        (f"{SPARK}/core/test_lease.py::test_only_what_ttr_times_is_touched",),
+        (f"{SPARK}/core/test_session.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(
         "a run that is in its place is read from the staging table, too",
         "adapters/spark/archives.py",
         "                self.archives.retire(run)\n            elif",
         "                continue\n            elif",
-        (f"{SPARK}/killed/test_archive.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
+        (f"{SPARK}/test_killed.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
         tier="rest",
     ),
     # pauses and schedules
@@ -713,7 +710,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/queue_maintenance.py",
         "self.takes.pauses.read()  # this process may have looked long ago",
         "pass",
-        (f"{CONTRACT}/test_pause.py",),
+        (f"{GUARANTEES}/test_once.py::test_who_begins_to_take_knows_what_is_paused",),
     ),
     Mutant(
         "a schedule fires again at the moment of its firing",
@@ -727,7 +724,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/records.py",
         " AND next_us <= {self.now_us}{passing}",
         "{passing}",
-        (f"{CONTRACT}/test_schedules.py",),
+        (f"{GUARANTEES}/test_once.py::test_each_firing_of_a_schedule_puts_one_task",),
     ),
     Mutant(
         "a repeated definition puts the next firing off",

@@ -1,28 +1,15 @@
 """The documents: what is generated is current, links lead somewhere, and their programs run and print what they show.
 
-A document with blocks of Python runs in one of two ways, in a folder of its own.
-
-*A program*: its Python blocks run in their order, as one program: a later block may use what an earlier one defined.
-Each stands at its own line of that program, so a traceback names the line of the document.
-
-*A walk*: a document that names files. A Python block after a line that ends with "`shop/models.py`:" is that file, or
-is added to it if the line contains "the end of". The blocks run in their order: a file is written, and a block of `sh`
-is run by the shell, but for its lines with `pip install`. A block `bash` is for the reader alone.
-
-In both, a block `text` that directly follows such a block is what it prints, where `...` stands for anything. A block
-in a comment of HTML, which a reader does not see, is run as well. A block after the line `<!-- not run: REASON -->` is
-not run.
-
-The pages in docs/start and docs/howto run on each database. The tabs of docs/start/peewee.md have the line that
-connects; on a server it replaces that of SQLite.
+The blocks of Python are one program; or, where a line such as "`app.py`:" stands before one, files, between which the
+blocks of `sh` are run. What is printed is compared with the block `text` directly after, in which `...` stands for
+anything. Blocks in comments are run too; those after `<!-- not run: REASON -->` are not. The pages in docs/start and
+docs/howto also run on each server: its line in the tabs of docs/start/peewee.md replaces that of SQLite.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,10 +21,8 @@ import pytest
 
 import xq
 from tests.conftest import SERVERS, database_on
-from tests.golden.regenerate import DATABASES, QUEUES, entries
 from tests.servers import Server
 from tests.timing import in_sequence
-from xq.registry import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -50,6 +35,7 @@ SIGNATURES = "docs/reference.md"  # is generated, and has no programs
 
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")
+BLOCK = re.compile(r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence)$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$")
 TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>\w+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
@@ -70,33 +56,6 @@ def test_what_is_generated_is_current():
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_stale_document_is_named(tmp_path):
-    shutil.copytree(GENERATE.parent, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "machine.md").write_text("old")
-    checked = run(tmp_path / "generate.py", "--check")
-    assert (checked.returncode, checked.stdout) == (1, "docs/machine.md is stale: make docs writes it anew\n")
-    assert (tmp_path / "machine.md").read_text() == "old"
-    assert run(tmp_path / "generate.py").returncode == 0
-    assert (tmp_path / "machine.md").read_text() == (ROOT / "docs" / "machine.md").read_text()
-    assert run(tmp_path / "generate.py", "--check").returncode == 0
-
-
-def test_the_layout_of_sql_changes_white_space_only():
-    laid_out = runpy.run_path(str(ROOT / "docs" / "layout.py"))["laid_out"]
-    for name, database in product(QUEUES, DATABASES):
-        for entry in entries(QUEUES[name](DATABASES[database]())):
-            for sql in entry.texts:
-                assert "".join(laid_out(sql).split()) == "".join(sql.split())
-
-
-def test_a_note_quotes_only_what_stands_in_the_sql(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    checked = runpy.run_path(str(ROOT / "docs" / "sql.py"))["_checked"]
-    assert checked("It has `A  B`.", "SQLite, put", ["SELECT A\n  B;"]) == "It has `A B`."
-    with pytest.raises(SystemExit, match="the note of SQLite, put quotes 'LIMIT'"):
-        checked("It has `LIMIT`.", "SQLite, put", ["SELECT A;"])
-
-
 def test_the_queue_of_the_readme_is_the_one_in_the_readme():
     (features,) = re.findall(
         r"^`(features=.*)`\n", (ROOT / "docs" / "machine.md").read_text().split("## The queue of")[1], re.M
@@ -109,62 +68,7 @@ def test_every_public_name_has_a_heading_or_an_error_of_its_own():
     assert [name for name in xq.__all__ if f"[{name}](" not in api] == ["__version__"]
 
 
-def test_every_event_of_the_machine_is_in_the_picture():
-    picture = (ROOT / "docs" / "images" / "life.svg").read_text()
-    words = set(re.findall(r"\w+", " ".join(re.findall("<text.*?>(.*?)</text>", picture))))
-    events = {row.event for features in ({"keep": True}, {"zombie": True}) for row in rows(features)}
-    assert {"put", "take", "ack", "ttr", "kill"} <= events <= words
-
-
-def rows(ends: dict[str, bool]) -> tuple[xq.Transition, ...]:
-    return xq.Machine(compose({"delayed": True, "buried": True, "ttr": 60, **ends}), ("status", "runat")).rows
-
-
-def test_what_breaks_programs_of_the_last_release_must_be_in_the_changelog(tmp_path):
-    for name in ("xq", "features", "adapters", "docs"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "images")
-        )
-    changelog, handle = tmp_path / "CHANGELOG.md", tmp_path / "xq" / "handle.py"
-    changelog.write_text("## Unreleased\n\n### Added\n\n- `peek`\n\n## 0.0.1\n\n### Removed\n\n- `peek`\n")
-
-    def git(*arguments: str) -> None:
-        named = ["-c", "user.name=xq", "-c", "user.email=xq@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *named, *arguments], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-
-    def compared() -> tuple[int, str]:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        command = [sys.executable, "docs/breaks.py"]
-        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        return ran.returncode, ran.stdout + ran.stderr
-
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "a release")
-    assert compared() == (0, "no release yet: nothing to compare the public names with\n")
-    git("tag", "v0.0.1")
-    handle.write_text(handle.read_text().replace("def peek(self, key: object)", "def peek(self, number: object)"))
-    code, told = compared()
-    assert (code, "Queue.peek(key): Parameter was removed" in told) == (1, True), told
-    assert "This breaks programs written for v0.0.1" in told
-    changelog.write_text(changelog.read_text().replace("Added", "Changed"))
-    assert compared() == (0, "")
-
-
 # blocks and links
-
-
-def without_blocks(text: str) -> str:
-    """The prose: blocks and code within a line are no places for links."""
-    lines, closing = [], ""
-    for line in text.splitlines():
-        fence = FENCE.match(line)
-        if not closing:
-            closing = fence["fence"] if fence else ""
-            lines.append("" if fence else re.sub(r"`[^`]*`", "", line))
-        elif line.strip() == closing:
-            closing = ""
-    return "\n".join(lines)
 
 
 class Block(NamedTuple):
@@ -235,35 +139,16 @@ def pattern(expected: str) -> str:
     return r"\s*\n".join(re.escape(line).replace(r"\.\.\.", r"(?:.|\n)*?") for line in lines)
 
 
-def test_dots_in_what_is_shown_stand_for_anything():
-    assert re.fullmatch(pattern("1 ... 2\n...\n3\n"), "1 or 2  \nand\nmore\n3")
-    assert not re.fullmatch(pattern("1.2"), "1x2")
-
-
 NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 PROGRAMS = [name for name in NAMES if name != SIGNATURES and program((ROOT / name).read_text()).strip()]
 
 
-def missing(path: Path) -> list[str]:
-    """The links of a document that lead to no file."""
-    links = [link["target"] or link["reference"] for link in LINK.finditer(without_blocks(path.read_text()))]
-    files = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
-    return [file for file in files if not (path.parent / file).exists()]
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files_that_are_there(path):
-    assert missing(path) == []
-
-
-def test_a_link_to_nothing_is_found(tmp_path):
-    (tmp_path / "there.md").touch()
-    document = tmp_path / "document.md"
-    document.write_text(
-        "[a](there.md) [b](there.md#part) ![c](gone.png) [d](https://example.org) [e](#part) [f](gone/x.md 'title')\n"
-        "`[g](code.md)`\n```text\n[h](block.md)\n```\n[i]\n\n[i]: gone.txt\n"
-    )
-    assert missing(document) == ["gone.png", "gone/x.md", "gone.txt"]
+    prose = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", path.read_text()))
+    links = [link["target"] or link["reference"] for link in LINK.finditer(prose)]
+    files = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
+    assert [file for file in files if not (path.parent / file).exists()] == []
 
 
 # programs and walks
@@ -368,77 +253,3 @@ def on_servers() -> Iterator[tuple[str, str]]:
 def test_the_program_of_a_page_runs_on_a_server(document, kind, tmp_path):
     with database_on(SERVERS[kind]) as (server, name):
         check(by_server((ROOT / document).read_text(), server, name), tmp_path)
-
-
-BLOCKS = """\
-# A document
-
-```python
-one = 1
-```
-
-Prose, and a block of another language:
-
-```sh
-exit 1
-```
-
-- in a list
-
-  ```python
-  assert one == 1
-  {last}
-  ```
-"""
-
-
-def test_a_block_sees_those_before_it_and_fails_at_its_line_of_the_document(tmp_path):
-    for last, code, told in (("print(one)", 0, "1\n"), ("one / 0", 1, "line 17")):
-        (tmp_path / "README.py").write_text(program(BLOCKS.format(last=last)))
-        ran = run("README.py", cwd=tmp_path)
-        assert (ran.returncode, told in ran.stdout + ran.stderr) == (code, True), ran
-
-
-WALK = """\
-`app/one.py`:
-
-```python
-print(1)
-```
-
-Add at the end of `app/one.py`:
-
-```python
-print({second})
-```
-
-```sh
-pip install nothing
-python app/one.py
-```
-
-```text
-1
-2
-```
-"""
-
-
-def test_what_a_walk_or_a_program_prints_is_compared(tmp_path):
-    assert is_walk(WALK)
-    check_walk(WALK.format(second=2), tmp_path)
-    with pytest.raises(AssertionError, match=r"printed:\s+1\s+3"):
-        check_walk(WALK.format(second=3), tmp_path)
-    check_program("```python\nprint(1)\n```\n\n```text\n1\n```\n", tmp_path)
-    with pytest.raises(AssertionError, match="not printed"):
-        check_program("```python\nprint(1)\n```\n\n```text\n2\n```\n", tmp_path)
-
-
-def test_which_blocks_are_of_a_program():
-    marked = "<!--\n```python\none = 1\n```\n-->\n\n<!-- not run: no such server -->\n```python\none = 2\n```\n"
-    assert [block.text for block in blocks(marked)] == ["one = 1\n"], "a hidden one is, one that is marked is not"
-    tabs = "::::{tab-set}\n:::{tab-item} SQLite\n```python\none = 1\n```\n:::\n::::\n\n```python\none = 2\n```\n"
-    assert [block.text for block in blocks(tabs)] == ["one = 2\n"], "those in tabs are not"
-    assert [tab["code"] for tab in TAB.finditer(tabs)] == ["one = 1\n"]
-    with pytest.raises(AssertionError, match="not closed"):
-        program("```python\none = 1\n")

@@ -26,32 +26,28 @@ xq.upgrade(Page, features={"delayed": True, "buried": True, "keep": True})
 @Page.xq.worker(max_attempts=2, backoff=[60])
 def fetch(page):
     if "broken" in page.url:
-        raise ValueError(page.url)
-
-def visit(url):
-    Page.put({"url": url})
-"""
+        raise ValueError(page.url)"""
 
 TESTS = """
 import pytest
-from app import Page, fetch, visit
+from app import Page, fetch
 
 @pytest.fixture(autouse=True)
 def clock(xq_memory):
     return xq_memory(Page)
 
 def test_a_visit_puts_a_page(assert_put):
-    visit("https://example.com")
+    Page.put({"url": "https://example.com"})
     (page,) = assert_put(Page, url="https://example.com")
     assert page.status == "R"
 
 def test_a_page_is_fetched(run_pending):
-    visit("https://example.com")
+    Page.put({"url": "https://example.com"})
     assert run_pending(fetch) == 1
     assert Page.xq.stats().counts["D"] == 1
 
 def test_a_broken_page_is_tried_twice(run_pending, clock):
-    visit("broken")
+    Page.put({"url": "broken"})
     run_pending(Page)
     clock.tick(60)
     run_pending(Page)

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import venv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -97,45 +97,18 @@ class Cluster:
                     os.kill(pid, signal.SIGKILL)
 
     @contextmanager
-    def losing_executors(
-        self, spark: SparkSession, *at: int, then: Callable[[], object] = lambda: None
-    ) -> Iterator[None]:
-        """kill -9 all executors within the block, at the `at`-th stage that runs in it, or at a later one.
-
-        For each of these numbers, it kills until tasks were lost. It calls `then` after the last one, or when none
-        was lost for PATIENCE seconds, which fails at the end of the block.
-        """
-        tracker, seen, over = spark.sparkContext.statusTracker(), list[int](), threading.Event()
-        left = list(at)
-        deadline = time.monotonic() + len(left) * PATIENCE
-
-        def goes_on() -> bool:
-            return not over.wait(TICK) and time.monotonic() < deadline
-
-        def lost(stage: int) -> bool:
-            """Kill what runs a stage until the stage has lost tasks; False: it was over before."""
-            killed = 0.0
-            while goes_on() and (info := tracker.getStageInfo(stage)):
-                if info.numFailedTasks:
-                    return True
-                if stage not in tracker.getActiveStageIds():
-                    break
-                if info.numActiveTasks and time.monotonic() - killed > AGAIN:
-                    self.kill_executors()
-                    killed = time.monotonic()
-            return False
+    def losing_executors(self, spark: SparkSession) -> Iterator[None]:
+        """kill -9 all executors within the block, again and again until a stage that runs in it has lost tasks."""
+        tracker, over, lost = spark.sparkContext.statusTracker(), threading.Event(), list[int]()
 
         def watch() -> None:
-            try:
-                while left and goes_on():
-                    for stage in sorted({*tracker.getActiveStageIds()} - {*seen}):
-                        info = tracker.getStageInfo(stage)
-                        if info and info.numActiveTasks:
-                            seen.append(stage)
-                            if left and len(seen) > left[0] and lost(stage):
-                                left.pop(0)
-            finally:  # what waits for it would wait for ever
-                then()
+            killed = 0.0
+            while not lost and not over.wait(TICK):
+                active = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+                lost.extend(info.stageId for info in active if info.numFailedTasks)
+                if any(info.numActiveTasks for info in active) and time.monotonic() - killed > AGAIN:
+                    self.kill_executors()
+                    killed = time.monotonic()
 
         self.kill_executors()  # so that the first stage waits for their Python to start, and is not over at once
         watcher = threading.Thread(target=watch)
@@ -145,7 +118,7 @@ class Cluster:
         finally:
             over.set()
             watcher.join()
-        assert not left, f"of {len(seen)} stages none lost a task at {left}"
+        assert lost, "no stage has lost a task"
 
 
 class _Processes:

@@ -15,7 +15,6 @@ import peewee as pw
 
 HOME = Path(__file__).parent.parent.parent
 
-# The connections of Peewee are not pickled, and where the function is defined is imported anew.
 # One that hangs says where and ends, before the limit of its test is over.
 RUN = """
 import faulthandler, importlib, pickle, sys
@@ -38,7 +37,7 @@ class Driver:
         if isinstance(db, pw.PostgresqlDatabase):
             options["prefer_psycopg3"] = True
         call = (type(db), db.database, options, script.__module__, script.__name__, arguments)
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-c", RUN],
             cwd=HOME,
             env=os.environ | {"PYTHONPATH": str(HOME)},
@@ -46,9 +45,9 @@ class Driver:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._in, self._out = self._process.stdin, self._process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
+        self._in, self._out = self.process.stdin, self.process.stdout
         self._in.write(pickle.dumps(call).hex() + "\n")
         self._in.flush()
 
@@ -61,26 +60,22 @@ class Driver:
 
     def kill(self) -> None:
         """kill -9, and it is gone when this returns."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def join(self) -> int:
         """Wait until it is gone, by whatever."""
         while self.told() is not None:
             pass
-        return self._process.wait()
-
-    def close(self) -> None:
-        self.kill()
-        self._in.close()
-        self._out.close()
+        return self.process.wait()
 
 
 @contextmanager
 def driver(db: pw.Database, script: Callable[..., None], *arguments: Any) -> Iterator[Driver]:
     """A process that runs a function of a module of tests, and is gone afterwards."""
     process = Driver(db, script, *arguments)
-    try:
-        yield process
-    finally:
-        process.close()
+    with process.process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -9,8 +9,6 @@ from typing import Any
 
 import xq
 
-COLUMNS = "id, key, source, target"
-
 
 class Sink:
     """A file that keeps each batch once, as often as that is written."""
@@ -28,7 +26,7 @@ class Sink:
             marks = ", ".join("?" for _ in range(len(columns) + 1))
             file.executemany(f"INSERT INTO row (batch, {', '.join(columns)}) VALUES ({marks})", rows)
 
-    def rows(self, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
+    def rows(self, columns: str = "id, key, source, target") -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path)) as file:
             return file.execute(f"SELECT {columns} FROM row ORDER BY id").fetchall()
 

@@ -1,10 +1,9 @@
-"""format("xq"): tasks, history and statistics as DataFrames, on every database."""
+"""format("xq"): tasks, history and statistics as DataFrames, and DataFrames as tasks, on every database."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,17 +11,15 @@ from typing import Any
 import peewee as pw
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import xq
 from tests import conftest
 from tests.factories import task, tasks
-from tests.support.extract import ODD, READ, VALUES
-from xq.adapters.spark import source
-from xq.adapters.spark.arrow import STORED
-from xq.adapters.spark.exchange import MADE, PLAIN
-from xq.pipeline.frames import FRAMED
+from tests.steps import STUCK, is_exact, transitions, waiter
+from tests.support.pipeline import staged_rows
+from tests.support.types import OTHERS, SENT, TYPES, fields, quoted
+from xq.tubes import Tubes
 
 shared_db = conftest.shared_db  # on the servers as well
 
@@ -31,106 +28,16 @@ def frame(spark: Any, queue: Any, what: Any = "tasks", **more: Any) -> Any:
     return spark.read.format("xq").options(**xq.spark.options(queue, what)).options(**more).load()
 
 
-def explained(df: Any) -> str:
-    """The plan of a DataFrame, in all that Spark tells of it."""
-    with redirect_stdout(io.StringIO()) as told:
-        for mode in ("simple", "extended", "codegen", "cost", "formatted"):
-            df.explain(mode=mode)
-    return told.getvalue()
-
-
-def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_live):
-    make_live.db.mariadb = True  # for its JSON
-    Task = make_live(attributes=dict(ODD))
-    Task.xq.put_many([*({} for _ in range(3)), VALUES | {"doc": {"a": 1}}])
-    df = frame(spark, Task)
-    types = {name: kind.upper() for name, kind in df.dtypes}
-    assert {name: types[name] for name in READ} == READ
-    *empty, full = df.select(*VALUES, "state").orderBy("big").collect()
-    assert {value for row in empty for value in row[:-1]} == {None}
-    at = Task.get(Task.big.is_null(False)).at
-    assert full.asDict() == VALUES | {"at": at, "who": str(VALUES["who"]), "state": "Ready"}
-
-
-def test_every_type_of_a_field_is_one_that_arrow_and_consume_know():
-    types = {each.spark for each in FRAMED.values()} - {"DECIMAL"}  # which is of some digits
-    assert types <= STORED.keys()
-    assert MADE.keys() | PLAIN.keys() <= types
-
-
-def test_the_database_filters_by_what_where_says(spark, make_live):
-    Task = make_live(attributes={"at": pw.DateTimeField(null=True), "price": pw.DecimalField(null=True)})
-    names = ["a", "A", "b", "it's", None]
-    Task.xq.put_many([task(name=name, size=i) for i, name in enumerate(names)])
-    df = spark.read.format("xq").options(
-        **xq.spark.options(Task, where=[("name", "in", ["a", "A", "it's"]), ("size", ">", 0), ("state", "=", "Ready")])
-    )
-    assert sorted(row.name for row in df.load().collect()) == ["A", "it's"]
-    with pytest.raises(xq.BadValue, match="name is compared with text"):
-        xq.spark.options(Task, where=[("name", "=", 1)])
-    with pytest.raises(xq.BadValue, match="the tests of where are =, .*, not 'like'"):
-        xq.spark.options(Task, where=[("name", "like", "a%")])  # type: ignore[list-item]
-
-
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-@pytest.fixture
-def pushing(spark, monkeypatch):
-    """The active session, which pushes filters into sources, as if it kept those of several queries apart."""
-    active = xq.spark.register(SparkSession.getActiveSession() or spark)
-    monkeypatch.setattr(source, "MENDED", True)
-    active.conf.set(PUSHDOWN, "true")
-    yield active
-    active.conf.unset(PUSHDOWN)
-
-
 @pytest.mark.parametrize("pushed", ["true", "false"])
 def test_a_frame_that_was_filtered_is_whole_afterwards(spark, make_live, pushed):
     Task = make_live()
     Task.xq.put_many([task(name=name) for name in "aab"])
     mine = xq.spark.register(spark.newSession())
-    mine.conf.set(PUSHDOWN, pushed)
+    mine.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
     df = frame(mine, Task)
     assert df.where("name = 'a'").count() == 2
     assert df.where("name = 'b'").union(df).count() == 4
     assert df.count() == 3
-
-
-def test_the_fault_of_spark_for_which_filters_are_not_pushed_is_still_there(pushing, make_live):
-    Task = make_live()
-    Task.xq.put_many([task(name=name) for name in "aab"])
-    df = frame(pushing, Task)
-    assert df.where("name = 'a'").count() == 2
-    assert df.count() == 2, "Spark is mended: MENDED and this test can go, and session() can push filters"
-
-
-@pytest.mark.parametrize("session", ["spark", "pushing"])
-def test_a_plan_says_which_filters_the_database_applies_and_which_spark_does(make_live, request, session):
-    spark, is_mended = request.getfixturevalue(session), session == "pushing"
-    Task = make_live(attributes={"at": pw.DateTimeField(null=True)})
-    names = ["a", "A", "b", "it's", None]
-    Task.xq.put_many([task(name=name, size=i, at=datetime(2026, 1, i + 1)) for i, name in enumerate(names)])
-    found: dict[str, list[str | None]] = {
-        "size > 0 AND size <= 3": ["A", "b", "it's"],
-        "size IN (1, 2, 9) AND name >= 'a'": ["b"],
-        "name LIKE 'it%' AND state = 'Ready'": ["it's"],
-        "name IS NULL": [None],
-        "name IS NOT NULL AND size + 1 >= 4": ["it's"],
-        "NOT name = 'a' AND at > TIMESTAMP '2026-01-03 00:00:00'": ["it's"],
-    }
-    for where, expected in found.items():
-        df = frame(spark, Task).where(where).select("name")
-        assert sorted(row.name or "" for row in df.collect()) == [name or "" for name in expected], where
-    plan = explained(frame(spark, Task).where("size > 0 AND size + 1 >= 4"))
-    (left,) = {line.rpartition(" : ")[2] for line in plan.splitlines() if line.startswith("Condition : ")}
-    left = re.sub(r"#\d+L?", "", left)
-    if is_mended:
-        assert "PushedFilters: [IsNotNull(size), GreaterThan(size,0)]" in plan
-        assert left == "((size + 1) >= 4)"
-    else:
-        assert "PushedFilters" not in plan
-        assert left == "((isnotnull(size) AND (size > 0)) AND ((size + 1) >= 4))"
 
 
 def test_the_history_is_read_in_parts_and_each_row_once(spark, make_live):
@@ -146,53 +53,71 @@ def test_the_history_is_read_in_parts_and_each_row_once(spark, make_live):
     assert all(row.at == row.at_us for row in read)
     timed = frame(spark, Task, "history", columns="id, dur_us")
     assert {tuple(row) for row in timed.collect()} == {(row.id, row.dur_us) for row in Task.xq.history()}
+    assert "dur_us" not in frame(spark, Task, "history", dur_us="false").columns
+    stats = {(row.source, row.target): row.n for row in frame(spark, Task, "stats").collect() if not row.tube}
+    assert stats == {("X", "R"): 20, ("R", "T"): 10, ("T", "X"): 10}
     since = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=read[20].at_us)
     later = spark.read.format("xq").options(**xq.spark.options(Task, "history", where=[("at", ">=", since)])).load()
     assert {row.id for row in later.collect()} == {row.id for row in read if row.at_us >= read[20].at_us}
 
 
-def test_the_statistics_of_a_tube_are_a_frame(spark, shared_db):
-    tube = xq.Tubes(shared_db).create_tube("letters", "fifo")
-    for n in range(3):
-        tube.put({"n": n})
-    tube.take()
-    read = frame(spark, tube, "stats").collect()
-    assert {(row.source, row.target, row.n) for row in read} == {("X", "R", 3), ("R", "T", 1)}
-    assert sorted(row.data for row in frame(spark, tube).collect()) == ['{"n":0}', '{"n":1}', '{"n":2}']
+def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_live):
+    Task = make_live(attributes=fields(make_live.db))
+    Task.xq.put_many([{}, {}, OTHERS])
+    df = frame(spark, Task)
+    assert {name: kind for name, kind in df.dtypes if name in TYPES} == {name: TYPES[name].spark for name in TYPES}
+    *empty, full = (row.asDict() for row in df.orderBy("id").select(*map(quoted, TYPES)).collect())
+    assert {value for row in empty for value in row.values()} == {None}
+    assert full | {"data": json.loads(full["data"])} == SENT | {"at": OTHERS["at"], "data": OTHERS["data"]}
+
+
+def test_the_database_filters_by_what_where_says(spark, make_live):
+    Task = make_live()
+    Task.xq.put_many([task(name=name, size=i) for i, name in enumerate(["a", "A", "b", "it's", None])])
+    where: Any = [("name", "in", ["a", "A", "it's"]), ("size", ">", 0), ("state", "=", "Ready")]
+    df = spark.read.format("xq").options(**xq.spark.options(Task, where=where)).load()
+    assert sorted(row.name for row in df.collect()) == ["A", "it's"]
+    for where in (5, None, "id", {"id": 5}, [5], [("id",)], [("id", "=", 1, 2)]):
+        with pytest.raises(xq.BadType, match="where is a list of tests"):
+            xq.spark.options(Task, where=where)
+    for where in ([("name", "=", 1)], [("name", "like", "a%")], [(5, "null")], [("id", [])], [("none", "=", 5)]):
+        with pytest.raises(xq.BadValue):
+            xq.spark.options(Task, where=where)
 
 
 def test_no_password_stands_in_a_plan(spark, make_live):
     Task = make_live()
     Task.xq.put(task())
-    more = json.dumps({"sslpassword": "another"})
-    options = xq.spark.options(Task) | {"password": "a-secret", "secrets": more}
+    options = xq.spark.options(Task) | {"password": "a-secret", "secrets": json.dumps({"sslpassword": "another"})}
     df = spark.read.format("xq").options(**options).load().where("size = 0")
-    for plan in (explained(df), str(df._jdf.queryExecution().toString())):
-        assert "a-secret" not in plan
-        assert more not in plan
+    with redirect_stdout(io.StringIO()) as told:
+        for mode in ("simple", "extended", "codegen", "cost", "formatted"):
+            df.explain(mode=mode)
+    plans = told.getvalue() + df._jdf.queryExecution().toString()
+    assert [secret for secret in ("a-secret", "another") if secret in plans] == []
 
 
-def test_what_cannot_be_read_says_what_to_do(spark, make_live):
-    Task = make_live()
+# what of a queue, options; what is said of them
+REFUSED: list[tuple[Any, dict[str, str], str]] = [
+    ("tasks", {"columns": "id,none"}, "no column 'none' in the tasks of Task"),
+    ("tasks", {"partitions": "x"}, "partitions is a whole number above 0, not 'x'"),
+    ("tasks", {"dur_us": "true"}, "no column 'dur_us' in the tasks of Task"),
+    ("history", {"dur_us": "yes"}, "the option dur_us is 'true' or 'false', not 'yes'"),
+]
+
+
+def test_what_cannot_be_read_or_written_says_what_to_do(spark, make_live):
+    Task = make_live({"history": True}, attributes={"at": pw.DateTimeField(null=True)})
     with pytest.raises(xq.BadType, match="is not a queue"):
         xq.spark.options(object())
-    wrong: Any
-    for wrong in (5, None, "id", {"id": 5}, [5], [("id",)], [("id", "=", 1, 2)]):
-        with pytest.raises(xq.BadType, match="where is a list of tests"):
-            xq.spark.options(Task, where=wrong)
-    for wrong in ([(5, "null")], [("id", [])], [("none", "=", 5)]):
-        with pytest.raises(xq.BadValue):
-            xq.spark.options(Task, where=wrong)
     with pytest.raises(PySparkException, match=r"options\(\*\*xq\.spark\.options\(Page\)\)"):
         spark.read.format("xq").load()
-    with pytest.raises(PySparkException, match="no column 'none' in the tasks of Task"):
-        frame(spark, Task, columns="id,none")
-    with pytest.raises(PySparkException, match="partitions is a whole number above 0, not 'x'"):
-        frame(spark, Task, partitions="x").count()
-
-
-def test_a_value_that_is_not_of_its_type_is_named(spark, make_live):
-    Task = make_live(attributes={"at": pw.DateTimeField(null=True)})
+    for what, options, words in REFUSED:
+        with pytest.raises(PySparkException, match=words):
+            frame(spark, Task, what, **options).count()
+    writer = spark.range(1).write.format("xq").options(**xq.spark.options(Task, "history"))
+    with pytest.raises(PySparkException, match=r"history is read only; for tasks use options\(Page\)"):
+        writer.mode("append").save()
     if isinstance(make_live.db, pw.SqliteDatabase):  # the others hold what a column is of
         Task.xq.put(task())
         Task.xq.adapter.store.execute("UPDATE task SET at = 'tomorrow'")
@@ -200,30 +125,72 @@ def test_a_value_that_is_not_of_its_type_is_named(spark, make_live):
             frame(spark, Task).collect()
 
 
-def test_a_history_has_its_durations_where_the_option_asks_for_them(spark, make_live):
-    Task = make_live({"history": True})
-    Task.put(task())
-    Task.take().ack()
-
-    def read(what: Any, **more: str) -> Any:
-        return spark.read.format("xq").options(**xq.spark.options(Task, what)).options(**more).load()
-
-    plain = read("history", dur_us="false").columns
-    assert "dur_us" not in plain
-    assert read("history", dur_us="true").columns == [*plain, "dur_us"]
-    assert read("history", dur_us="true", columns="dur_us,id").columns == ["dur_us", "id"]
-    timed = read("history", dur_us="True", columns="id")
-    assert {tuple(row) for row in timed.collect()} == {(row.id, row.dur_us) for row in Task.xq.history()}
-    with pytest.raises(PySparkException, match="the option dur_us is 'true' or 'false', not 'yes'"):
-        read("history", dur_us="yes")
-    with pytest.raises(PySparkException, match="no column 'dur_us' in the tasks of Task"):
-        read("tasks", dur_us="true")
+# writes: the rows of a frame become tasks, each once, or none at all
 
 
-def test_what_is_read_only_says_what_is_written(spark, make_live):
-    Task = make_live({"history": True})
-    what: Any
-    for what in ("history", "stats", "live"):
-        writer = spark.range(1).write.format("xq").options(**xq.spark.options(Task, what))
-        with pytest.raises(PySparkException, match=rf"{what} is read only; for tasks use options\(Page\)"):
-            writer.mode("append").save()
+def write(df: Any, queue: Any, mode: str = "append", **options: Any) -> None:
+    df.write.format("xq").options(**xq.spark.options(queue)).options(**options).mode(mode).save()
+
+
+def test_rows_become_tasks_through_the_features(spark, make_live):
+    features = {"delayed": True, "ttl": 100, "utube": True, "history": True}
+    Task = make_live(features, roles=("runat", "priority", "tube", "utube", "ttl"), tube_stats=["a"])
+    waiting = waiter(Task, lambda: Task.take(timeout=STUCK))
+    df = spark.range(0, 20, 1, 2).selectExpr(
+        "concat('n', id) AS name",
+        "CAST(id AS SMALLINT) AS size",
+        "CASE WHEN id % 2 = 0 THEN 'a' ELSE 'b' END AS tube",
+        "CAST(id % 3 AS STRING) AS utube",
+        "CASE WHEN id >= 10 THEN 3600 END AS delay",
+        "CASE WHEN id = 5 THEN DOUBLE('Infinity') END AS ttl",
+    )
+    write(df, Task)
+    assert waiting.result() is not None
+    stats = Task.xq.stats()
+    assert (stats.counts["R"] + stats.counts["T"], stats.counts["W"]) == (10, 10)
+    assert {move: n for move, n in stats.transition.items() if n} == {"X-R": 10, "X-W": 10, "R-T": 1}
+    assert stats.tube["a"].transition["X-R"] == 5
+    found = {task.name: task for task in Task.select()}
+    assert [found[f"n{i}"].size for i in range(20)] == [*range(20)]
+    assert [found[f"n{i}"].runat is None for i in (4, 5, 15)] == [False, True, False]
+    assert {row.event for row in Task.xq.history() if row.source == "X"} == {"put"}
+    assert is_exact(Task)
+
+
+def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_live):
+    Task = make_live({"unique": True}, roles=("unique",))
+    df = spark.range(3).selectExpr("concat('j', id) AS job", "'a' AS name")
+    for _ in range(2):
+        write(df, Task, job="tonight")
+    with pytest.raises(PySparkException, match="already holds the unique value 'j"):
+        write(df, Task)
+    write(df.union(spark.sql("SELECT 'new', 'b'")), Task, on_conflict="skip")
+    assert sorted(task.name for task in Task.select()) == ["a", "a", "a", "b"]
+    write(df.where("job = ''"), Task)
+    assert transitions(Task) == {"X-R": 4}
+    assert staged_rows(Task) == 0
+
+
+UNPUT = [
+    ("'R' AS status", "append", "'status' is the queue's own"),
+    ("'a' AS name", "overwrite", "overwrites none: write with mode"),
+    ("id / 3 AS size", "append", "'size' of Task cannot hold"),
+    ("raise_error('no more') AS name", "append", "no more"),
+]
+
+
+def test_what_put_could_not_take_is_refused_and_nothing_is_put(spark, make_live):
+    Task = make_live()
+    for column, mode, words in UNPUT:
+        with pytest.raises(PySparkException, match=words):
+            write(spark.range(0, 5, 1, 2).selectExpr(column), Task, mode)
+    assert Task.select().count() == 0
+    assert transitions(Task) == {}
+    assert staged_rows(Task) == 0
+
+
+def test_a_frame_fills_a_tube(spark, shared_db):
+    tube = Tubes(shared_db).create_tube("mail", "fifottl")
+    write(spark.range(2).selectExpr("to_json(named_struct('to', id)) AS data", "3600 AS ttl"), tube)
+    taken: list[Any] = [tube.take(0) for _ in range(2)]
+    assert [task.data for task in taken] == [{"to": 0}, {"to": 1}]

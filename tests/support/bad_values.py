@@ -7,32 +7,12 @@ import decimal
 import fractions
 import math
 import uuid
-from collections import UserDict, UserString
+from collections import UserDict
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import peewee as pw
-
-ROLES = ("runat", "priority", "tube", "owner", "attempts", "unique", "ttl", "ttr")
-
-
-class Text(str):
-    """Text, and yet not str."""
-
-
-class Whole(int):
-    """An integer, and yet not int."""
-
-
-class Pretending:
-    """Converts to a number, and to an index."""
-
-    def __index__(self) -> int:
-        return 1
-
-    def __float__(self) -> float:
-        return 1.0
 
 
 class HostileError(Exception):
@@ -56,6 +36,9 @@ class Other(pw.Model):
 
     class Meta:
         database = pw.SqliteDatabase(":memory:")
+
+
+Other.create_table()  # one of the values is a query of it
 
 
 def _recursive() -> list[Any]:
@@ -82,38 +65,27 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "inf": lambda: math.inf,
     "-inf": lambda: -math.inf,
     "1e308": lambda: 1e308,
-    "2**53+1": lambda: 2**53 + 1,
-    "2**63-1": lambda: 2**63 - 1,
     "2**63": lambda: 2**63,
-    "-2**63": lambda: -(2**63),
     "-2**63-1": lambda: -(2**63) - 1,
     "2**70": lambda: 2**70,
     "10**5000": lambda: 10**5000,
-    "Whole": lambda: Whole(1),
-    "Pretending": Pretending,
     "complex": lambda: 1j,
     "Decimal": lambda: decimal.Decimal("1.5"),
     "Decimal NaN": lambda: decimal.Decimal("NaN"),
     "Decimal sNaN": lambda: decimal.Decimal("sNaN"),
-    "Decimal 1e999": lambda: decimal.Decimal("1e999"),
     "Fraction": lambda: fractions.Fraction(1, 3),
     "''": lambda: "",
     "'x'": lambda: "x",
     "'R'": lambda: "R",
     "'T'": lambda: "T",
-    "'take'": lambda: "take",
-    "'put'": lambda: "put",
     "'touch'": lambda: "touch",
     "a zero byte": lambda: "\0",
     "a zero byte inside": lambda: "a\0b",
     "a lone surrogate": lambda: "\ud800",
     "an emoji": lambda: "😀",
-    "Text": lambda: Text("x"),
-    "UserString": lambda: UserString("x"),
     "a quote": lambda: "'; DROP TABLE task; --",
     "a megabyte": lambda: "x" * 2**20,
     "b'x'": lambda: b"x",
-    "bytearray": lambda: bytearray(b"x"),
     "memoryview": lambda: memoryview(b"x"),
     "object": object,
     "a function": lambda: lambda: 1,
@@ -123,7 +95,6 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "another model's field": lambda: Other.name,
     "a query": lambda: Other.select(),
     "an expression": lambda: pw.SQL("1"),
-    "a call of SQL": lambda: pw.fn.abs(1),
     "a namespace": lambda: SimpleNamespace(id=1, now=5.0),
     "a date": lambda: dt.date(2020, 1, 1),
     "a datetime": lambda: dt.datetime(2020, 1, 1),
@@ -141,7 +112,6 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "{}": dict,
     "{1: 1}": lambda: {1: 1},
     "{'id': 1}": lambda: {"id": 1},
-    "{'id': []}": lambda: {"id": []},
     "{'name': {}}": lambda: {"name": {}},
     "{'status': 'R'}": lambda: {"status": "R"},
     "a recursive mapping": _recursive_mapping,

@@ -11,6 +11,7 @@ import peewee as pw
 
 import xq
 from tests.conftest import live
+from tests.servers import Postgres
 from xq.sessions import session as sessions
 
 FIELDS = ("runat", "deadline", "priority", "tube", "ttl", "ttr")
@@ -35,7 +36,8 @@ class Land:
 
     def __init__(self, server: Any, name: str) -> None:
         self.server, self.name = server, name
-        self.is_postgres = "postgres" in type(server).__name__.lower()
+        self.is_postgres = isinstance(server, Postgres)
+        self.role = "ROLE" if self.is_postgres else "USER"
         self.owner = server.peewee(name, **({} if self.is_postgres else {"user": "root"}))
         self.users: list[str] = []
         self.kind = QUEUES["plain"]
@@ -50,37 +52,22 @@ class Land:
     def of(self, db: pw.Database) -> Any:
         """The queue as a user of this connection sees it."""
         features, roles = self.kind
-        model = live(db).model()
-        fields = {role: "job" if role == "unique" else role for role in ("status", *roles)}
-        return xq.upgrade(model, fields, features, methods=False)
+        return xq.upgrade(live(db).model(), {role: role for role in ("status", *roles)}, features, methods=False)
 
-    def user(self, name: str = "") -> str:
-        name = name or f"u{next(_numbers)}"
-        self.server.run(f"CREATE {'ROLE' if self.is_postgres else 'USER'} {self.quoted(name)}{self.login}", self.name)
-        self.users.append(name)
-        return name
-
-    def allow(self, user: str, on_task: str) -> None:
-        """Grant a user these rights on the table of the tasks, and all on the tables of xq."""
-        to, run = self.quoted(user), self.server.run
-        for table in self.owner.get_tables():
-            run(
-                f"GRANT {on_task if table == 'task' else 'SELECT, INSERT, UPDATE, DELETE'} ON {table} TO {to}",
-                self.name,
-            )
-        if self.is_postgres:
-            run(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {to}", self.name)
-        else:
-            run(f"GRANT CREATE TEMPORARY TABLES ON `{self.name}`.* TO {to}", self.name)
-
-    @property
-    def login(self) -> str:
-        return " LOGIN" if self.is_postgres else ""
-
-    def quoted(self, name: str) -> str:
-        if self.is_postgres:
-            return '"' + name.replace('"', '""') + '"'
-        return "`" + name.replace("`", "``") + "`@`%`"
+    def user(self, on_task: str = "") -> str:
+        """A new user; with rights on the table of the tasks, where these are named, and all on the tables of xq."""
+        user = f"u{next(_numbers)}"
+        self.server.run(f"CREATE {self.role} {user}{' LOGIN' if self.is_postgres else ''}", self.name)
+        self.users.append(user)
+        if on_task:
+            for table in self.owner.get_tables():
+                rights = on_task if table == "task" else "SELECT, INSERT, UPDATE, DELETE"
+                self.server.run(f"GRANT {rights} ON {table} TO {user}", self.name)
+            rights = "USAGE ON ALL SEQUENCES IN SCHEMA public"
+            if not self.is_postgres:
+                rights = f"CREATE TEMPORARY TABLES ON `{self.name}`.*"
+            self.server.run(f"GRANT {rights} TO {user}", self.name)
+        return user
 
     @contextmanager
     def connected(self, user: str) -> Iterator[pw.Database]:
@@ -94,5 +81,5 @@ class Land:
         self.owner.close()
         for user in self.users:
             if self.is_postgres:
-                self.server.run(f"DROP OWNED BY {self.quoted(user)}", self.name)
-            self.server.run(f"DROP {'ROLE' if self.is_postgres else 'USER'} {self.quoted(user)}", self.name)
+                self.server.run(f"DROP OWNED BY {user}", self.name)
+            self.server.run(f"DROP {self.role} {user}", self.name)

@@ -10,7 +10,3 @@ ALL = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "ttl": 100, "hi
 def transitions(Task: Any, key: Any = None, **when: Any) -> list[str]:
     """The transitions, as "R-T take"."""
     return [f"{row.source}-{row.target} {row.event}" for row in Task.xq.history(key, **when)]
-
-
-def last(Task: Any) -> str:
-    return transitions(Task)[-1]

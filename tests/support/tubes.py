@@ -1,54 +1,15 @@
-"""The classic tubes: what those who know tarantool/queue expect of them."""
+"""What tests of the tubes share: how they put, and a class of an application's own."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import peewee as pw
-import pytest
 
-from xq.testing import Clock
-from xq.tubes import PRESETS, Tube, Tubes
+from xq.tubes import Tube
 
-SUBQUEUES = ["utube", "utubettl"]
 _numbers = itertools.count(1)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def queue(db: pw.Database, clock: Clock) -> Tubes:
-    """The tubes of a fresh database, whose clock is in the test's hand."""
-    return Tubes(db, clock=clock)
-
-
-@pytest.fixture
-def shared(shared_db: pw.Database) -> Any:
-    """Those of a database that other processes can open, by its own clock."""
-    return Tubes(shared_db)
-
-
-@pytest.fixture(params=PRESETS)
-def tube(request: pytest.FixtureRequest, queue: Tubes) -> Any:
-    """A tube of each type in turn."""
-    return queue.create_tube("tube", request.param)
-
-
-@pytest.fixture(params=SUBQUEUES)
-def subqueues(request: pytest.FixtureRequest, queue: Tubes) -> Any:
-    return queue.create_tube("subqueues", request.param)
-
-
-def anew(db: Any) -> pw.Database:
-    """The same database, as a program that has just begun opens it."""
-    found: pw.Database = type(db)(db.database, **db.connect_params)
-    return found
 
 
 def put(tube: Tube, *data: Any, **options: Any) -> list[int]:
@@ -62,26 +23,11 @@ def put(tube: Tube, *data: Any, **options: Any) -> list[int]:
     return found
 
 
-def heard(tube: Tube) -> list[str]:
-    """What the tube tells from now on: the id, the state and the event of each change."""
-    found: list[str] = []
-    tube.on_task_change(lambda task, event: found.append(f"{task.id}{task.state} {event}"))
-    return found
-
-
-def left_of_tubes(queue: Tubes) -> list[Any]:
-    """What the database has of the tables of tubes."""
-    tables = [name for name in queue.database.get_tables() if name.startswith("xq_tube_")]
-    known = queue.database.execute_sql("SELECT name FROM xq_queue").fetchall()
-    return tables + [name for (name,) in known if name.startswith("xq_tube_")]
-
-
 class Rows:
     """A driver as an application may write one: a plain table, and no queue of xq's."""
 
     def __init__(self, model: Any, on_task_change: Any, options: dict[str, Any]) -> None:
         self.model, self.changed, self.options = model, on_task_change, options
-        self.started = self.stopped = False
 
     @staticmethod
     def create_space(db: pw.Database, name: str, options: dict[str, Any]) -> Any:
@@ -96,10 +42,10 @@ class Rows:
         return cls(model, on_task_change, options)
 
     def start(self) -> None:
-        self.started = True
+        pass
 
     def stop(self) -> None:
-        self.stopped = True
+        pass
 
     def normalize_task(self, row: Any) -> tuple[int, str, str]:
         return row.id, row.state, row.text
@@ -146,16 +92,3 @@ class Rows:
 
     def tasks_by_state(self, state: str) -> Any:
         return self.model.select().where(self.model.state == state).order_by(self.model.id)
-
-
-# other processes
-
-
-@contextmanager
-def opened(db: pw.Database) -> Iterator[Any]:
-    """The tubes, as another program opens them."""
-    database = anew(db)
-    try:
-        yield Tubes(database)
-    finally:
-        database.close()

@@ -10,9 +10,7 @@ import peewee as pw
 import pytest
 
 from tests.conftest import DATABASES, SERVERS, Maker, live
-from tests.steps import (
-    eventually,
-)
+from tests.steps import eventually
 
 
 def put(Task: Any, *names: str, **options: Any) -> list[Any]:
@@ -25,9 +23,6 @@ def taken(Task: Any, n: int = 1) -> list[str]:
     """The names of the next tasks, taken one by one until none comes, or so many."""
     found = [Task.take() for _ in range(n)]
     return [one.name for one in found if one]
-
-
-# transactions of the application
 
 
 @pytest.fixture(params=SERVERS)

@@ -16,18 +16,13 @@ READ = {
     "": [],
     "  \n ": [],
     "state:buried": [Term("state", ":", ("buried",))],
-    "state:R,W": [Term("state", ":", ("R", "W"))],
     "state:R,R": [Term("state", ":", ("R",))],
     "-tube:mail": [Term("tube", ":", ("mail",), True)],
     "age>1h age<2d": [Term("age", ">", ("1h",)), Term("age", "<", ("2d",))],
-    "priority>=5": [Term("priority", ">=", ("5",))],
     "size<=-5": [Term("size", "<=", ("-5",))],
-    "url=a": [Term("url", "=", ("a",))],
     "refused": [Term("", ":", ("refused",))],
     "-refused": [Term("", ":", ("refused",), True)],
     "a,b": [Term("", ":", ("a,b",))],
-    "7": [Term("", ":", ("7",))],
-    "100%_": [Term("", ":", ("100%_",))],
     'error:"connection refused"': [Term("error", ":", ("connection refused",))],
     "error:'connection refused'": [Term("error", ":", ("connection refused",))],
     'error:"a,b",c': [Term("error", ":", ("a,b", "c"))],
@@ -73,11 +68,6 @@ def test_a_filter_that_is_none_is_refused_with_the_term_that_is_wrong(text):
         parse(text)
 
 
-def test_only_text_is_a_filter():
-    with pytest.raises(xq.BadValue, match="a filter is text, not 7"):
-        parse(7)  # type: ignore[arg-type]
-
-
 @settings(max_examples=1_000, derandomize=True, deadline=None)
 @given(text=texts)
 def test_any_text_is_a_filter_that_reads_as_itself_or_is_refused(text):
@@ -89,15 +79,8 @@ def test_any_text_is_a_filter_that_reads_as_itself_or_is_refused(text):
 @settings(max_examples=500, derandomize=True, deadline=None)
 @given(value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=100))
 def test_any_value_can_be_quoted(value):
-    assert parse(f"tube:{quoted(value)} -{quoted(value)}") == Filter(
-        (Term("tube", ":", (value,)), Term("", ":", (value,), True))
-    )
-
-
-@pytest.mark.parametrize("text", ["a" * LONGEST, '"' + "\\" * (LONGEST - 2), "-" * LONGEST, "a:" * (LONGEST // 2)])
-def test_a_filter_of_the_longest_length_is_read_in_one_pass(text):
-    with suppress(xq.BadValue):
-        assert parse(text).terms
+    tube, word = Term("tube", ":", (value,)), Term("", ":", (value,), True)
+    assert parse(f"tube:{quoted(value)} -{quoted(value)}") == Filter((tube, word))
 
 
 def test_numbers_and_spans_of_time_are_read():
@@ -122,22 +105,23 @@ SAME = {
     "OSError: at 0x7f3a, commit 3f2504e04f89, face": ("OSError", "at <hex>, commit <hex>, face"),
     "RuntimeError": ("RuntimeError", ""),
     "connection refused: 10.0.0.1:80": ("", "connection refused: <n>"),
-    "": ("", ""),
     None: ("", ""),
 }
 
 
-@pytest.mark.parametrize("error", SAME)
-def test_what_varies_in_an_error_has_a_placeholder(error):
-    found = failure_of(error)
-    assert (found.error, found.message) == SAME[error]
-
-
-def test_errors_that_differ_in_what_varies_are_one_group():
+def test_what_varies_in_an_error_has_a_placeholder():
+    for error, parts in SAME.items():
+        found = failure_of(error)
+        assert (found.error, found.message) == parts
     one, other = failure_of("E: row 1 of 'a'"), failure_of("E: row 22 of 'b c'\nmore")
     assert one.id == other.id != failure_of("F: row 1 of 'a'").id
 
 
-@pytest.mark.parametrize("text", ["'", '"', "`'", "a", "a-", "1.", "0x", "12345678-", "a1", "'\"", "Z."])
-def test_a_hostile_error_is_grouped_in_one_pass(text):
+HOSTILE = ["'", '"', "`'", "a", "a-", "1.", "0x", "12345678-", "a1", "'\"", "Z.", "\\", "-", "a:"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_error_or_filter_is_read_in_one_pass(text):
     assert len(failure_of("E: " + text * (500 // len(text))).id) == 12
+    with suppress(xq.BadValue):
+        assert parse('"' * ("\\" in text) + text * ((LONGEST - 1) // len(text))).terms

@@ -36,8 +36,3 @@ def test_what_a_column_is_read_as_it_is_written_as(
     assert as_stored("Page", field(declared), [None, stored]) == [None, stored]
     with pytest.raises(xq.Error, match="'field' of Page cannot hold"):
         as_stored("Page", field(declared), [wrong])
-
-
-def test_what_is_of_no_kind_that_is_known_is_text_and_stored_as_it_comes() -> None:
-    assert type_of(field("INET")) == "STRING"
-    assert as_stored("Page", field("INET"), ["::1", None]) == ["::1", None]

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.features import PARK, RETRY
 from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.core.machine import Guard, Settings
 from xq.features import FEATURES
-from xq.registry import catalogue, compose
+from xq.registry import compose
 
 ROLES = ("status", "runat", "deadline", "unique", "utube")
 
@@ -42,174 +41,115 @@ CORE = table("""
     R T   kill                  X             core
 """)
 
-# What each feature makes of the core alone, with no more than it requires.
+# Of each feature, with no more than it requires: the rows that the core alone does not have.
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "id": ({"id": "uuid"}, CORE),
-    "retval": ({"retval": "dict"}, CORE),
+    "id": ({"id": "uuid"}, ""),
+    "retval": ({"retval": "dict"}, ""),
     "buried": (
         {"buried": True},
-        table("""
-            from   event         option  to  timed by  brought by
-            X      put                   R             core
-            R      take (picks)          T             core
-            T!     ack                   X             core
-            T!     release               R             core
-            T      snatch                R             core
-            R B    switch                R             core
-            R B    switch                B             core
-            R T B  kill                  X             core
-            T!     bury                  B             buried
-            B      dig (picks)           R             buried
-        """),
+        """
+        R B    switch       R  core
+        R B    switch       B  core
+        R T B  kill         X  core
+        T!     bury         B  buried
+        B      dig (picks)  R  buried
+        """,
     ),
     "delayed": (
         {"delayed": True},
-        table("""
-            from   event          option  to  timed by  brought by
-            X      put                    R             core
-            R      take (picks)           T             core
-            T!     ack                    X             core
-            T!     release                R             core
-            T      snatch                 R             core
-            W      restart                R             core
-            R W    switch                 R             core
-            R W    switch         delay   W   delay     core
-            R T W  kill                   X             core
-            W      delay (runat)          R             delayed
-            X      put            delay   W   delay     delayed
-            T!     release        delay   W   delay     delayed
-            T      snatch         delay   W   delay     delayed
-            W      restart        delay   W   delay     delayed
-        """),
+        """
+        W      restart               R         core
+        R W    switch                R         core
+        R W    switch         delay  W  delay  core
+        R T W  kill                  X         core
+        W      delay (runat)         R         delayed
+        X      put            delay  W  delay  delayed
+        T!     release        delay  W  delay  delayed
+        T      snatch         delay  W  delay  delayed
+        W      restart        delay  W  delay  delayed
+        """,
     ),
     "keep": (
         {"keep": True},
-        table("""
-            from   event         option  to  timed by  brought by
-            X      put                   R             core
-            R      take (picks)          T             core
-            T!     ack                   D             keep
-            T!     release               R             core
-            T      snatch                R             core
-            D      restart               R             core
-            R D    switch                R             core
-            R D    switch                D             core
-            R T D  kill                  X             core
-        """),
+        """
+        T!     ack      D  keep
+        D      restart  R  core
+        R D    switch   R  core
+        R D    switch   D  core
+        R T D  kill     X  core
+        """,
     ),
     "zombie": (
         {"zombie": 3600},
-        table("""
-            from   event           option  to  timed by    brought by
-            X      put                     R               core
-            R      take (picks)            T               core
-            T!     ack                     Z   delay=3600  zombie
-            T!     release                 R               core
-            T      snatch                  R               core
-            Z      restart                 R               core
-            R Z    switch                  R               core
-            R Z    switch                  Z   delay=3600  core
-            R T Z  kill                    X               core
-            Z      zombie (runat)          X               zombie
-        """),
+        """
+        T!     ack             Z  delay=3600  zombie
+        Z      restart         R              core
+        R Z    switch          R              core
+        R Z    switch          Z  delay=3600  core
+        R T Z  kill            X              core
+        Z      zombie (runat)  X              zombie
+        """,
     ),
     "ttl": (
         {"ttl": 10},
-        table("""
-            from  event         option  to  timed by     brought by
-            X     put                   R   ttl=10       core
-            R     take (picks)          T                core
-            T!    ack                   X                core
-            T!    release               R   ttl=10       core
-            T     snatch                R   ttl=10       core
-            R     switch                R   ttl=10       core
-            R T   kill                  X                core
-            R     touch                 R   + increment  ttl
-            R     ttl (runat)           X                ttl
-        """),
+        """
+        X   put          R  ttl=10       core
+        T!  release      R  ttl=10       core
+        T   snatch       R  ttl=10       core
+        R   switch       R  ttl=10       core
+        R   touch        R  + increment  ttl
+        R   ttl (runat)  X               ttl
+        """,
     ),
     "lifetime": (
         {"lifetime": True},
-        table("""
-            from  event                option  to  timed by     brought by
-            X     put                          R   ttl          core
-            R     take (picks)                 T   ttl          core
-            T!    ack                          X                core
-            T!    release                      R   ttl          core
-            T     snatch                       R   ttl          core
-            T!    touch                        T   + increment  core
-            R     switch                       R   ttl          core
-            R T   kill                         X                core
-            R     lifetime (deadline)          X                lifetime
-            T     lifetime (deadline)          R   ttl          lifetime
-        """),
+        """
+        X   put                  R  ttl          core
+        R   take (picks)         T  ttl          core
+        T!  release              R  ttl          core
+        T   snatch               R  ttl          core
+        T!  touch                T  + increment  core
+        R   switch               R  ttl          core
+        R   lifetime (deadline)  X               lifetime
+        T   lifetime (deadline)  R  ttl          lifetime
+        """,
     ),
     "ttr": (
         {"ttr": 60},
-        table("""
-            from  event         option  to  timed by     brought by
-            X     put                   R                core
-            R     take (picks)          T   ttr=60       core
-            T!    ack                   X                core
-            T!    release               R                core
-            T     snatch                R                core
-            T!    touch                 T   + increment  core
-            R     switch                R                core
-            R T   kill                  X                core
-            T     ttr (runat)           R                ttr
-        """),
+        """
+        R   take (picks)  T  ttr=60       core
+        T!  touch         T  + increment  core
+        T   ttr (runat)   R               ttr
+        """,
     ),
     "not_check_session": (
         {"ttr": True, "not_check_session": True},
-        table("""
-            from  event         option  to  timed by     brought by
-            X     put                   R                core
-            R     take (picks)          T   ttr          core
-            T     ack                   X                core
-            T     release               R                core
-            T     snatch                R                core
-            T     touch                 T   + increment  core
-            R     switch                R                core
-            R T   kill                  X                core
-            T     ttr (runat)           R                ttr
-        """),
+        """
+        R   take (picks)  T  ttr          core
+        T   ack           X               core
+        T   release       R               core
+        T   touch         T  + increment  core
+        T   ttr (runat)   R               ttr
+        """,
     ),
-    "unique": ({"unique": True}, CORE),
-    "utube": ({"utube": True}, CORE),
-    "limit": ({"limit": 5}, CORE),
-    "rate": ({"rate": "5/m"}, CORE),
-    "history": ({"history": True}, CORE),
-    "events": ({"events": True}, CORE),
-    "priority": ({"priority": True}, CORE),
-    "endless": ({"endless": True}, CORE),
+    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "events", "priority", "endless")},
+    "limit": ({"limit": 5}, ""),
+    "rate": ({"rate": "5/m"}, ""),
 }
 
-README = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 
-README_TABLE = table("""
-    from       event          option  to  timed by     brought by
-    X          put                    R                core
-    R          take (picks)           T   ttr=60       core
-    T!         ack                    D                keep
-    T!         release                R                core
-    T          snatch                 R                core
-    T!         touch                  T   + increment  core
-    W D        restart                R                core
-    R W B D    switch                 R                core
-    R W B D    switch         delay   W   delay        core
-    R W B D    switch                 B                core
-    R W B D    switch                 D                core
-    R T W B D  kill                   X                core
-    W          delay (runat)          R                delayed
-    T!         bury                   B                buried
-    B          dig (picks)            R                buried
-    T          ttr (runat)            R                ttr
-    X          put            delay   W   delay        delayed
-    T!         release        delay   W   delay        delayed
-    T          snatch         delay   W   delay        delayed
-    W D        restart        delay   W   delay        delayed
-    B          dig (picks)    delay   W   delay        delayed
-""")
+def lines(of: str) -> set[str]:
+    """The rows of a table, whose columns may be narrower elsewhere."""
+    return {" ".join(line.split()) for line in of.splitlines()[1:]}
+
+
+PARK = Feature(
+    "park",
+    needs=("runat",),
+    transitions=(Transition("T", "park", "P", fenced=True), Transition("P", "unpark", "R")),
+    timers=(Timer("P", "tow", "B", option="hours", default=7200),),
+)
+README = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 
 # All features that go together: those of xqueue, and those of tarantool/queue.
 FULL = {
@@ -227,64 +167,6 @@ FULL = {
     "rate": "1000000/s",
 }
 
-FULL_TABLE = table("""
-    from       event           option  to  timed by     brought by
-    X          put                     R   ttl=10       core
-    R          take (picks)            T   ttr=60       core
-    T          ack                     Z   delay=3600   zombie
-    T          release                 R   ttl=10       core
-    T          snatch                  R   ttl=10       core
-    T          touch                   T   + increment  core
-    W Z        restart                 R   ttl=10       core
-    R W B Z    switch                  R   ttl=10       core
-    R W B Z    switch          delay   W   delay        core
-    R W B Z    switch                  B                core
-    R W B Z    switch                  Z   delay=3600   core
-    R T W B Z  kill                    X                core
-    R T W B Z  bury                    B                buried
-    B          dig (picks)             R   ttl=10       buried
-    W          delay (runat)           R   ttl=10       delayed
-    Z          zombie (runat)          X                zombie
-    R          touch                   R   + increment  ttl
-    R          ttl (runat)             X                ttl
-    T          ttr (runat)             R   ttl=10       ttr
-    X          put             delay   W   delay        delayed
-    T          release         delay   W   delay        delayed
-    T          snatch          delay   W   delay        delayed
-    W Z        restart         delay   W   delay        delayed
-    B          dig (picks)     delay   W   delay        delayed
-""")
-
-LIVING = {"delayed": True, "buried": True, "keep": True, "lifetime": 300, "ttr": 60}
-
-LIVING_TABLE = table("""
-    from       event                option  to  timed by        brought by
-    X          put                          R   ttl=300         core
-    R          take (picks)                 T   ttl=300 ttr=60  core
-    T!         ack                          D                   keep
-    T!         release                      R   ttl=300         core
-    T          snatch                       R   ttl=300         core
-    T!         touch                        T   + increment     core
-    W D        restart                      R   ttl=300         core
-    R W B D    switch                       R   ttl=300         core
-    R W B D    switch               delay   W   delay ttl=300   core
-    R W B D    switch                       B   ttl=300         core
-    R W B D    switch                       D                   core
-    R T W B D  kill                         X                   core
-    W          delay (runat)                R   ttl=300         delayed
-    T!         bury                         B   ttl=300         buried
-    B          dig (picks)                  R   ttl=300         buried
-    R W B      lifetime (deadline)          X                   lifetime
-    T          lifetime (deadline)          R   ttl=300         lifetime
-    T          ttr (runat)                  R   ttl=300         ttr
-    X          put                  delay   W   delay ttl=300   delayed
-    T!         release              delay   W   delay ttl=300   delayed
-    T          snatch               delay   W   delay ttl=300   delayed
-    W D        restart              delay   W   delay ttl=300   delayed
-    B          dig (picks)          delay   W   delay ttl=300   delayed
-""")
-
-
 # the tables
 
 
@@ -293,37 +175,15 @@ def test_the_core_alone():
     assert Machine().states == ("R", "T")
 
 
-def test_every_feature_has_its_table_here():
-    assert list(ALONE) == list(FEATURES)
+def test_every_feature_has_its_rows_here():
+    assert set(ALONE) == set(FEATURES)
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_feature_alone(name):
     features, expected = ALONE[name]
-    assert str(machine(**features)) == expected
-
-
-def test_buried_from_any_state_by_anyone():
-    rows = [row for row in machine(buried="any").rows if row.event == "bury"]
-    assert [(row.source, row.target, row.fenced) for row in rows] == [
-        ("R", "B", False),
-        ("T", "B", False),
-        ("B", "B", False),
-    ]
-
-
-def test_the_queue_of_the_readme():
-    assert str(machine(**README)) == README_TABLE
-    assert machine(**README).states == ("R", "T", "W", "B", "D")
-
-
-def test_all_features_that_go_together():
-    assert str(machine(**FULL)) == FULL_TABLE
-    assert machine(**FULL).states == ("R", "T", "W", "B", "Z")
-
-
-def test_a_lifetime_beside_a_ttr():
-    assert str(machine(**LIVING)) == LIVING_TABLE
+    alone, core = lines(str(machine(**features))), lines(CORE)
+    assert alone - core == {" ".join(line.split()) for line in table(expected).splitlines() if line.strip()}
 
 
 def test_the_order_in_which_features_are_named_changes_no_row():
@@ -358,14 +218,6 @@ def test_a_conflict_says_what_both_decide():
         machine(keep=True, zombie=5)
     assert raised.value.claim == "(T, ack)"
     assert str(raised.value) == "features 'keep' and 'zombie' both decide (T, ack): use one of them"
-    with pytest.raises(Conflict) as raised:
-        machine(ttl=5, lifetime=5)
-    assert str(raised.value) == "features 'ttl' and 'lifetime' both decide how long R lasts (ttl): use one of them"
-
-
-def test_a_feature_says_which_other_it_requires():
-    with pytest.raises(ConfigurationError, match="feature 'not_check_session' needs the feature 'ttr', which is off"):
-        machine(not_check_session=True)
 
 
 # asking
@@ -376,36 +228,10 @@ def options(of: Machine) -> dict[str, str]:
 
 
 def test_events_take_the_options_that_their_rows_take():
-    assert options(machine(**README)) == {
-        "put": "delay",
-        "take": "ttr",
-        "ack": "",
-        "release": "delay",
-        "snatch": "delay",
-        "touch": "increment",
-        "restart": "delay",
-        "switch": "delay",
-        "kill": "",
-        "bury": "",
-        "dig": "delay",
-    }
-
-
-def test_a_mapped_role_remembers_an_option_that_counts_later():
-    roles = (*ROLES, "ttl", "ttr")
-    assert options(machine(roles=roles, **FULL)) == {
-        "put": "delay ttl ttr",
-        "take": "ttr",
-        "ack": "delay",
-        "release": "delay ttl ttr",
-        "snatch": "delay ttl ttr",
-        "touch": "increment",
-        "restart": "delay ttl ttr",
-        "switch": "delay ttl ttr",
-        "kill": "",
-        "bury": "",
-        "dig": "delay ttl ttr",
-    }
+    delayed = ("put", "release", "snatch", "restart", "switch", "dig")
+    none = ("ack", "kill", "bury")
+    wanted = dict.fromkeys(delayed, "delay") | dict.fromkeys(none, "") | {"take": "ttr", "touch": "increment"}
+    assert options(machine(**README)) == wanted
 
 
 def test_an_option_chooses_the_row():
@@ -426,17 +252,6 @@ def test_an_option_chooses_the_row():
     assert chosen("R", "release") is None
 
 
-def test_time_moves_what_its_timers_say():
-    assert [(row.source, row.event, row.target, row.due) for row in machine(**LIVING).due] == [
-        ("T", "lifetime", "R", "deadline"),
-        ("T", "ttr", "R", "runat"),
-        ("W", "delay", "R", "runat"),
-        ("R", "lifetime", "X", "deadline"),
-        ("W", "lifetime", "X", "deadline"),
-        ("B", "lifetime", "X", "deadline"),
-    ]
-
-
 def test_the_states_that_an_event_leaves():
     of = machine(**README)
     assert of.sources("put") == ("X",)
@@ -450,62 +265,24 @@ def test_the_states_that_an_event_leaves():
 # features of a user's own
 
 
-def test_a_users_retry_takes_a_delay_though_neither_feature_names_the_other():
-    assert "\n".join(line for line in str(machine(RETRY, delayed=True)).splitlines() if "retry" in line) == table("""
-        T!     retry                  R             retry
-        T!     retry          delay   W   delay     delayed
-    """)
-    assert options(machine(RETRY))["retry"] == ""
-    assert options(machine(RETRY, delayed=True))["retry"] == "delay"
-
-
-def test_a_users_feature_stands_in_features_under_any_name():
-    assert [feature.name for feature in compose({"again": RETRY, "keep": True})] == ["id", "keep", "retry"]
-
-
-def test_a_users_feature_may_stand_in_for_one_of_xq():
-    parked = Feature("keep", transitions=(Transition("T", "ack", "P", fenced=True),))
-    row = Machine(compose({"keep": parked}), ROLES).choose("T", "ack", ())
-    assert row is not None
-    assert row.target == "P"
-
-
 def test_a_users_state_is_one_like_the_others():
-    assert str(machine(PARK, buried=True, delayed=True)) == table("""
-        from       event          option  to  timed by    brought by
-        X          put                    R               core
-        R          take (picks)           T               core
-        T!         ack                    X               core
-        T!         release                R               core
-        T          snatch                 R               core
-        W          restart                R               core
-        R W B P    switch                 R               core
-        R W B P    switch         delay   W   delay       core
-        R W B P    switch                 B               core
-        R W B P    switch                 P   hours=7200  core
-        R T W B P  kill                   X               core
-        T!         bury                   B               buried
-        B          dig (picks)            R               buried
-        W          delay (runat)          R               delayed
-        T!         park                   P   hours=7200  park
-        P          unpark                 R               park
-        P          tow (runat)            B               park
-        X          put            delay   W   delay       delayed
-        T!         release        delay   W   delay       delayed
-        T          snatch         delay   W   delay       delayed
-        W          restart        delay   W   delay       delayed
-        B          dig (picks)    delay   W   delay       delayed
-        P          unpark         delay   W   delay       delayed
-    """)
+    of = machine(PARK, buried=True, delayed=True)
+    assert {line for line in lines(str(of)) if "P" in line} == {
+        "R W B P switch R core",
+        "R W B P switch delay W delay core",
+        "R W B P switch B core",
+        "R W B P switch P hours=7200 core",
+        "R T W B P kill X core",
+        "T! park P hours=7200 park",
+        "P unpark R park",
+        "P unpark delay W delay delayed",
+        "P tow (runat) B park",
+    }
 
 
-def test_a_users_feature_may_replace_a_row_of_the_core():
+def test_a_users_feature_may_replace_a_row_of_the_core_or_one_source_of_it():
     archive = Feature("archive", transitions=(Transition("T", "ack", "A", fenced=True),))
-    rows = [row for row in machine(archive).rows if row.event == "ack"]
-    assert [(row.source, row.target, row.by) for row in rows] == [("T", "A", "archive")]
-
-
-def test_it_may_replace_one_source_of_a_row_that_has_many():
+    assert [(row.source, row.target) for row in machine(archive).rows if row.event == "ack"] == [("T", "A")]
     shy = Feature("shy", transitions=(Transition("T", "kill", "B"),))
     rows = [(row.source, row.target, row.by) for row in machine(shy).rows if row.event == "kill"]
     assert rows == [("R", "X", "core"), ("T", "B", "shy"), ("B", "X", "core")]
@@ -535,26 +312,17 @@ def test_two_own_features_that_claim_the_same_conflict_by_name(claims):
     assert set(raised.value.features) == {"one", "other"}
 
 
-def test_two_timers_of_one_state_conflict_by_their_column_and_by_their_option():
-    def rot(name: str, option: str, column: str) -> Feature:
-        return Feature(name, timers=(Timer("R", name, "X", option=option, column=column),))
-
-    for other in (rot("b", "y", "runat"), rot("b", "x", "deadline")):
-        with pytest.raises(Conflict) as raised:
-            machine(rot("a", "x", "runat"), other)
-        assert set(raised.value.features) == {"a", "b"}
-    assert len(machine(rot("a", "x", "runat"), rot("b", "y", "deadline")).due) == 2
-
-
-def test_an_own_feature_conflicts_with_one_of_xq():
-    archive = Feature("archive", transitions=(Transition("T", "ack", "A"),))
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (Feature("archive", transitions=(Transition("T", "ack", "A"),)), {"keep": True}),
+        (Feature("maker", fill={"key": lambda task: 7}), {"id": "uuid"}),
+    ],
+)
+def test_an_own_feature_conflicts_with_one_of_xq(own, other):
     with pytest.raises(Conflict) as raised:
-        machine(archive, keep=True)
-    assert set(raised.value.features) == {"archive", "keep"}
-    maker = Feature("maker", fill={"key": lambda task: 7})
-    with pytest.raises(Conflict) as raised:
-        machine(maker, id="uuid")
-    assert set(raised.value.features) == {"maker", "id"}
+        machine(own, **other)
+    assert set(raised.value.features) == {own.name, *other}
 
 
 @pytest.mark.parametrize(
@@ -576,7 +344,9 @@ def test_what_leaves_states_that_another_feature_brings_comes_with_it():
     assert [row.source for row in machine(review, keep=True, buried=True).rows if row.event == "review"] == ["B", "D"]
 
 
-def test_a_users_feature_says_which_others_it_requires():
+def test_a_feature_says_which_others_it_requires():
+    with pytest.raises(ConfigurationError, match="feature 'not_check_session' needs the feature 'ttr', which is off"):
+        machine(not_check_session=True)
     picky = Feature("picky", requires=("keep", "park"))
     with pytest.raises(ConfigurationError, match="feature 'picky' needs the feature 'park', which is off"):
         machine(picky, keep=True)
@@ -589,7 +359,7 @@ def test_a_users_feature_says_which_others_it_requires():
 @pytest.mark.parametrize(
     ("states", "others", "missing"),
     [
-        ("R", {"ttr": 60}, "T"),
+        ("R", {}, "T"),  # a session that ends gives its tasks back
         ("RT", {"delayed": True}, "W"),
         ("WR", {"delayed": True, "ttr": 60}, "T"),
         ("WR", {"delayed": True, "lifetime": 60}, "T"),
@@ -600,18 +370,6 @@ def test_unique_must_hold_where_tasks_come_from_by_themselves(states, others, mi
         machine(unique=states, **others)
     assert "'unique'" in str(raised.value)
     assert repr(states) in str(raised.value)
-
-
-def test_unique_in_R_holds_in_T_too_for_a_session_that_ends_gives_its_tasks_back():
-    with pytest.raises(ConfigurationError, match="'unique'"):
-        machine(unique="R")
-
-
-def test_unique_must_hold_in_a_users_state_that_ends_by_itself():
-    towed = Feature("towed", transitions=(Transition("T", "park", "P"),), timers=(Timer("P", "tow", "R", "hours"),))
-    with pytest.raises(ConfigurationError, match="add 'P'"):
-        machine(towed, unique=True)
-    assert machine(towed, unique="WRTP")
 
 
 def test_only_where_a_task_may_be_in_the_way_of_another_its_leaving_lets_one_be_taken():
@@ -633,68 +391,42 @@ def test_unique_holds_in_states_that_there_are(states):
 
 # the values of features
 
-WRONG: list[tuple[str, Any, str]] = [
-    # feature, value, what the message says that it takes
-    ("ttl", 0, "greater than 0"),
-    ("ttl", -1, "greater than 0"),
-    ("ttl", math.nan, ""),
-    ("ttl", math.inf, "less than or equal to 10000000000"),
-    ("ttl", -math.inf, "greater than 0"),
-    ("ttl", 1e11, "less than or equal to 10000000000"),
-    ("ttl", 10**400, ""),
-    ("ttl", "yes", "number"),
-    ("ttl", "5", "number"),
-    ("ttl", b"5", "number"),
-    ("ttl", [5], "number"),
-    ("ttl", lambda: 5, "number"),
-    ("ttr", 0, "greater than 0"),
-    ("ttr", math.nan, ""),
-    ("ttr", {"seconds": 5}, "number"),
-    ("lifetime", 0, "greater than 0"),
-    ("lifetime", -0.5, "greater than 0"),
-    ("zombie", 0, "greater than 0"),
-    ("zombie", "for ever", "number"),
-    ("buried", "all", "any"),
-    ("buried", 1, "True"),
-    ("buried", 0, "True"),
-    ("delayed", "yes", "True"),
-    ("delayed", 1, "True"),
-    ("delayed", 1.0, "True"),
-    ("keep", "True", "True"),
-    ("keep", 1, "True"),
-    ("keep", 60, "True"),
-    ("not_check_session", 1, "True"),
-    ("limit", True, "integer"),
-    ("limit", 0, "greater than 0"),
-    ("limit", -1, "greater than 0"),
-    ("limit", 1.5, "integer"),
-    ("limit", 5.0, "integer"),
-    ("limit", "5", "integer"),
-    ("limit", math.inf, "integer"),
-    ("unique", "", "at least 1 character"),
-    ("utube", 0, "greater than 0"),
-    ("utube", 1.5, "integer"),
-    ("unique", 1, "string"),
-    ("unique", ["W", "R"], "string"),
-    ("id", "uuid4", "'auto_increment', 'time64', 'uuid' or 'required'"),
-    ("id", True, "callable"),
-    ("id", 7, "callable"),
-    ("retval", "list", "'model', 'dict' or 'tuple'"),
-    ("retval", True, "'model', 'dict' or 'tuple'"),
-    ("retval", dict, "'model', 'dict' or 'tuple'"),
-]
+# what the message says that a feature takes -> wrong values of features
+WRONG: dict[str, list[tuple[str, Any]]] = {
+    "greater than 0": [
+        *(("ttl", value) for value in (0, -1, -math.inf)),
+        *(("ttr", 0), ("lifetime", -0.5), ("zombie", 0), ("limit", 0), ("limit", -1), ("utube", 0)),
+    ],
+    "less than or equal to 10000000000": [("ttl", math.inf), ("ttl", 1e11)],
+    "": [("ttl", math.nan), ("ttl", 10**400)],
+    "number": [
+        *(("ttl", value) for value in ("yes", "5", b"5", [5], len)),
+        *(("ttr", {"seconds": 5}), ("zombie", "for ever")),
+    ],
+    "True": [
+        *(("delayed", value) for value in ("yes", 1, 1.0)),
+        *(("keep", "True"), ("keep", 60), ("buried", 0), ("buried", 1), ("not_check_session", 1)),
+    ],
+    "any": [("buried", "all")],
+    "integer": [*(("limit", value) for value in (True, 1.5, 5.0, "5", math.inf)), ("utube", 1.5)],
+    "at least 1 character": [("unique", "")],
+    "string": [("unique", 1), ("unique", ["W", "R"])],
+    "'auto_increment', 'time64', 'uuid' or 'required'": [("id", "uuid4")],
+    "callable": [("id", True), ("id", 7)],
+    "'model', 'dict' or 'tuple'": [("retval", "list"), ("retval", True), ("retval", dict)],
+}
 
 
-@pytest.mark.parametrize(("name", "value", "wanted"), WRONG, ids=[f"{name}={value!r:.20}" for name, value, _ in WRONG])
-def test_a_wrong_value_is_refused_with_the_feature_what_it_takes_and_what_was_given(name, value, wanted):
-    required = {"not_check_session": {"ttr": True}}.get(name, {})
-    with pytest.raises(ConfigurationError) as raised:
-        machine(**required, **{name: value})
-    told = str(raised.value)
-    prefix = f"feature {name!r} does not take {value!r}: "
-    assert told.startswith(prefix)
-    assert len(told) > len(prefix)
-    assert wanted in told
+@pytest.mark.parametrize("wanted", WRONG)
+def test_a_wrong_value_is_refused_with_the_feature_what_it_takes_and_what_was_given(wanted):
+    for name, value in WRONG[wanted]:
+        required = {"not_check_session": {"ttr": True}}.get(name, {})
+        with pytest.raises(ConfigurationError) as raised:
+            machine(**required, **{name: value})
+        told, prefix = str(raised.value), f"feature {name!r} does not take {value!r}: "
+        assert told.startswith(prefix)
+        assert len(told) > len(prefix)
+        assert wanted in told
 
 
 def test_one_is_a_second_and_not_true():
@@ -716,70 +448,7 @@ def test_a_name_that_no_feature_has_is_refused(name, value):
     assert all(feature in str(raised.value) for feature in FEATURES)
 
 
-def test_a_name_that_is_no_text_is_refused():
-    features: Any = {5: True}
-    with pytest.raises(ConfigurationError, match="5"):
+@pytest.mark.parametrize("features", [[("ttl", 5)], "ttl", 5, {"ttl"}, True, {5: True}])
+def test_features_are_a_mapping_of_names(features):
+    with pytest.raises(ConfigurationError, match="features is a mapping of names to values, not|5"):
         compose(features)
-
-
-@pytest.mark.parametrize("features", [[("ttl", 5)], "ttl", 5, {"ttl"}, True])
-def test_features_are_a_mapping(features):
-    with pytest.raises(ConfigurationError, match="features is a mapping of names to values, not"):
-        compose(features)
-
-
-# which feature is off
-
-
-def test_the_catalogue_names_the_features_of_every_method_that_the_core_lacks():
-    assert catalogue().events == {
-        "bury": ("buried",),
-        "dig": ("buried",),
-        "restart": ("delayed", "keep", "zombie"),
-        "touch": ("ttl", "lifetime", "ttr"),
-        "history": ("history",),
-    }
-
-
-def test_the_catalogue_names_the_features_of_every_option():
-    expected = {
-        ("put", "delay"): ("delayed",),
-        ("put", "ttl"): ("ttl", "lifetime"),
-        ("put", "ttr"): ("ttr",),
-        ("put", "on_conflict"): ("unique",),
-        ("put", "timeout"): ("limit",),
-        ("take", "ttr"): ("ttr",),
-        ("ack", "delay"): ("zombie",),
-        ("release", "delay"): ("delayed",),
-        ("release", "ttl"): ("ttl", "lifetime"),
-        ("release", "ttr"): ("ttr",),
-        ("snatch", "delay"): ("delayed",),
-        ("snatch", "ttl"): ("ttl", "lifetime"),
-        ("snatch", "ttr"): ("ttr",),
-        ("restart", "delay"): ("delayed",),
-        ("restart", "ttl"): ("ttl", "lifetime"),
-        ("restart", "ttr"): ("ttr",),
-        ("switch", "delay"): ("delayed", "zombie"),
-        ("switch", "ttl"): ("ttl", "lifetime"),
-        ("switch", "ttr"): ("ttr",),
-        ("dig", "delay"): ("delayed",),
-        ("dig", "ttl"): ("ttl", "lifetime"),
-        ("dig", "ttr"): ("ttr",),
-        ("touch", "increment"): ("ttl", "lifetime", "ttr"),
-    }
-    assert {option: catalogue().options.get(option) for option in expected} == expected
-
-
-def test_what_features_bring_one_of_them_declares():
-    for names in itertools.combinations_with_replacement(FEATURES, 2):
-        features = {name: FEATURES[name]() for name in names}
-        features |= {name: FEATURES[name]() for feature in [*features.values()] for name in feature.requires}
-        try:
-            found = Machine(list(features.values()), ROLES)
-        except Conflict:
-            continue
-        methods = {method for feature in features.values() for method in feature.methods}
-        assert {*found.events} <= {*Machine([], ROLES).events} | methods, names
-        for event in found.events:
-            options = {name for feature in features.values() for name, by in feature.options.items() if event in by}
-            assert {*found.options(event)} <= options, (names, event)

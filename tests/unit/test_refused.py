@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conftest import Maker
 from tests.support import batches
 from tests.support.calls import CALLS, UPKEEP
 from tests.support.history import ALL
@@ -19,22 +21,79 @@ from xq import BadType, BadValue, FeatureOff
 
 # definitions
 
+MAPPED = {"status": "status", "runat": "runat"}
 WORDED = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 UNIQUE = ("runat", "unique")
+PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
+FITS_NOT: dict[str, list[pw.Field]] = {  # role -> fields that cannot hold it
+    "status": [field(null=True) for field in (pw.BooleanField, pw.DoubleField, pw.DateTimeField)],
+    "runat": [
+        *(field(null=True) for field in (pw.FloatField, pw.IntegerField, pw.TextField, pw.TimestampField)),
+        pw.DoubleField(),
+    ],
+    "deadline": [pw.FloatField(null=True), pw.DateTimeField()],
+    "priority": [field(null=True) for field in (pw.DateField, pw.BooleanField, pw.BlobField, pw.TextField)],
+    "tube": [pw.IntegerField(null=True)],
+    "owner": [pw.IntegerField(null=True), pw.CharField(max_length=20, null=True), pw.TextField()],
+    "attempts": [pw.TextField()],
+    "ttl": [pw.TextField(null=True), pw.DoubleField()],
+    "ttr": [pw.DateTimeField(null=True)],
+}
+# a strategy for keys -> keys that it cannot make
+MAKES_NOT: dict[str, list[dict[str, Any]]] = {
+    "uuid": [
+        {},
+        {"id": pw.BigIntegerField(primary_key=True)},
+        {"id": pw.CharField(max_length=10, primary_key=True)},
+        PAIR,
+    ],
+    "time64": [{}, {"id": pw.UUIDField(primary_key=True)}],
+    "auto_increment": [{"id": pw.CharField(primary_key=True)}, {"id": pw.UUIDField(primary_key=True)}],
+}
 
 # what stands in the error, what `make` is given
 DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
-    *(("limit", {"features": {"limit": limit}}) for limit in (0, -1, "5", 1.5, True)),
+    ("limit", {"features": {"limit": 0}}),
     (r"not_check_session.*ttr", {"features": {"not_check_session": True}}),
-    ("owner", {"roles": ("owner",), "attributes": {"owner": pw.CharField(max_length=10, null=True)}}),
     *(
-        ("'priority'", {"roles": ("priority",), "attributes": {"priority": field(null=True)}})
-        for field in (pw.DateField, pw.BooleanField, pw.BlobField, pw.TextField)
+        (f"'{role}'", {"roles": () if role == "status" else (role,), "attributes": {role: field}})
+        for role, fields in FITS_NOT.items()
+        for field in fields
+    ),
+    ("DoubleField", {"attributes": {"runat": pw.FloatField(null=True)}}),  # with the way out
+    *(
+        ("id", {"features": {"id": strategy}, "attributes": key})
+        for strategy, keys in MAKES_NOT.items()
+        for key in keys
+    ),
+    ("primary key", {"attributes": {"meta": {"primary_key": False}}}),
+    ("xq", {"attributes": {"xq": pw.TextField(null=True)}}),
+    # roles to different fields of the model
+    *(
+        ("", {"fields": fields})
+        for fields in (
+            *(
+                {"runat": "runat"},
+                {"status": "nonsense"},
+                {"status": None},
+                {"status": 5},
+                [("status", "status")],
+                "status",
+            ),
+            {"status": "status", "nonsense": "name"},
+            {"status": "status", "runat": "status"},
+            {"status": "status", "owner": "job", "tube": "job"},
+            {"status": "status", "attempts": "id"},
+        )
+    ),
+    *(
+        (rf"{feature}.*{role}", {"features": {feature: True}, "roles": ()})
+        for role, features in {"runat": ("delayed", "zombie", "ttl", "ttr"), "deadline": ("lifetime",)}.items()
+        for feature in features
     ),
     # holes that time would fall through
     ("unique", {"features": {"unique": "R", "delayed": True}, "roles": UNIQUE}),
     ("unique", {"features": {"unique": "WR", "delayed": True, "ttr": 60}, "roles": UNIQUE}),
-    *(("unique", {"features": {"unique": states}, "roles": UNIQUE}) for states in ("", "Q", "RX", 5)),
     (r"unique.*role 'unique'", {"features": {"unique": True}, "roles": ("runat",)}),
     ("tube", {"tube_stats": ["a"]}),
     *(("tube_stats", {"roles": ("tube",), "tube_stats": wrong}) for wrong in ("a", [5], [None], [""], 5)),
@@ -47,10 +106,7 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
             *({5: "new"}, [("R", "new")], "new"),
         )
     ),
-    ("'q'", {"statuses": {"q": "x"}}),
-    ("'X'", {"statuses": {"X": "the letter of no row"}}),
-    ("'S'", {"statuses": {"S": "the letter of another tube"}}),
-    ("'ready'", {"statuses": {"ready": "R"}}),
+    *((f"'{letter}'", {"statuses": {letter: "x"}}) for letter in ("q", "X", "S", "ready")),
     *(
         ("status", {"features": WORDED, "attributes": {"status": pw.IntegerField(default=0)}, "statuses": statuses})
         for statuses in ({}, {"R": 0}, {"R": 0, "T": 1, "W": 2, "B": 3, "D": "done"})
@@ -59,28 +115,68 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
         "later",
         {"features": WORDED, "attributes": {"status": pw.CharField(max_length=1)}, "statuses": {"W": "later"}},
     ),
-    *(
-        ("status", {"attributes": {"status": field(null=True)}})
-        for field in (pw.BooleanField, pw.DoubleField, pw.DateTimeField)
-    ),
 ]
 
 
 def test_a_definition_is_refused_and_leaves_the_model_as_it_was(make, subtests):
     for match, definition in DEFINITIONS:
-        options = dict(definition)
+        options = copy.deepcopy(definition)
         model = make.model(**options.pop("attributes", {}))
         with subtests.test(f"{match}: {definition}"):
-            with pytest.raises(xq.ConfigurationError, match=match):
+            with pytest.raises(xq.ConfigurationError, match=match or None):
                 make(**options, model=model)
-            assert not hasattr(model, "xq")
+            assert not isinstance(getattr(model, "xq", None), xq.Queue)
             assert not hasattr(model, "put")
             assert not model._meta.only_save_dirty  # save() writes all, as it did
 
 
-def test_a_clock_that_tells_no_time_is_refused(make):
+def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
+    for wrong in (None, 5, "Task", object, pw.Field):
+        with pytest.raises(xq.ConfigurationError):
+            xq.upgrade(wrong, MAPPED)  # type: ignore[arg-type]
     with pytest.raises(xq.ConfigurationError, match="clock"):
-        xq.upgrade(make.model(), {"status": "status"}, clock="x")  # type: ignore[arg-type]
+        xq.upgrade(make.model(), MAPPED, clock="x")  # type: ignore[arg-type]
+    decorator: Any = xq.queue
+    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @queue\(fields="):
+        decorator(make.model())
+    with pytest.raises(xq.ConfigurationError, match="elsewhere"):
+        xq.upgrade(make.model(), {"status": make.model(elsewhere=pw.CharField(default="R")).elsewhere})
+
+
+def test_a_method_never_hides_what_the_model_or_a_base_has(make):
+    class Mixin:
+        def kill(self):
+            return "mine"
+
+    for attributes, bases in [({"kill": lambda self: "mine"}, ()), ({}, (Mixin,))]:
+        model = type("Page", (*bases, make.model()), attributes)
+        with pytest.raises(xq.ConfigurationError, match="kill"):
+            xq.upgrade(model, MAPPED)
+        xq.upgrade(model, MAPPED, methods=False)
+        assert model().kill() == "mine"
+    model = make.model()
+    reference = pw.ForeignKeyField(model, backref="touch")
+    type("Note", (pw.Model,), {"page": reference, "Meta": type("Meta", (), {"database": make.db})})
+    with pytest.raises(xq.ConfigurationError, match="touch"):
+        xq.upgrade(model, MAPPED)
+
+
+def test_upgrade_touches_no_database(tmp_path):
+    path = tmp_path / "never.db"
+    databases: tuple[Any, ...] = (pw.SqliteDatabase(path), pw.SqliteDatabase(None), pw.DatabaseProxy())
+    for database in databases:
+        assert xq.upgrade(Maker(database).model(), MAPPED, {"keep": True}).machine.states == ("R", "T", "D")
+    assert not path.exists()
+
+
+def test_the_verbs_that_are_wanted_are_on_the_model_and_a_completion_shows_what_an_application_calls(make):
+    verbs = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
+    for methods, wanted in ((True, verbs), (("put", "ack"), {"put", "ack"}), (False, set())):
+        Task = make({"buried": True}, model=make.model(), methods=methods)
+        assert {name for name in verbs if hasattr(Task, name)} == wanted
+    shown = {*dir(Task.xq)}
+    assert {"put", "take", "ack", "bury", "worker", "stats"} <= shown
+    assert not {"install", "recount", "adapter", "pipeline"} & shown
 
 
 def test_roles_are_told_with_the_fields_that_hold_them(make):
@@ -94,6 +190,7 @@ Call = Callable[[Any], Any]
 OWNED = {"buried": True, "keep": True, "ttr": 60}
 DELAYED = {"delayed": True, "keep": True, "ttr": 60}
 TIMED = {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5}
+LIMITED = {"ttl": 10, "ttr": 10}
 NOT_MANY = ("abc", b"abc", {"id": 1}, 5, None)
 NO_MOMENTS = {True: BadType, "now": BadType, b"": BadType, math.nan: BadValue, math.inf: BadValue, 1e300: BadValue}
 
@@ -111,28 +208,22 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ({}, BadValue, "nonsense", [ask("ack", 1, update={"nonsense": 1})]),
     ({}, BadType, "tube", [ask("take", tube=tube) for tube in (5, b"a", ["a"])]),
     ({}, BadType, "", [ask("put_many", wrong) for wrong in NOT_MANY]),
+    ({}, BadType, "", [ask("put", wrong) for wrong in ("abc", b"abc", 5, None, {1, 2}, object())]),
+    (LIMITED, BadType, "", [ask("put", wrong) for wrong in ({"ttl": "1"}, {"ttr": True}, {"tube": 5}, {"size": [1]})]),
+    (LIMITED, BadValue, "", [ask("put", wrong) for wrong in ({"ttl": -1}, {"ttr": math.nan}, {"x": 1}, {1: 1}, [1])]),
     (batches.FEATURES, BadType, "", [ask(many, wrong) for many in batches.TARGETS for wrong in NOT_MANY]),
     *(({"ttl": 10}, BadValue, name, [put_a_sequence(name)]) for name in ("status", "runat", "attempts")),
     *(({"retry": RETRY}, BadValue, name, [ask("call", name, 1)]) for name in ("nonsense", "put", "switch")),
     ({"retry": RETRY}, BadType, "", [ask("call", 5, 1)]),
     (OWNED, BadValue, "", [ask("session", "abc"), ask("session", "")]),
-    (OWNED, BadType, "", [ask("session", 5)]),
+    (OWNED, BadType, "", [ask("session", wrong) for wrong in (5, b"a", 1.5, ["a"], {"a": 1})]),
     *(
         (ALL, error, name, [ask("history", **{name: value})])
         for name in ("since", "until")
         for value, error in NO_MOMENTS.items()
     ),
     # a time is looked at before the task is looked for
-    *(
-        (TIMED, BadValue, "", [ask(verb, 999, delay=delay)])
-        for verb in ("ack", "release", "dig", "snatch", "restart")
-        for delay in (-1, math.nan)
-    ),
-    (DELAYED, BadValue, "", [ask("release", 999, delay=math.inf), ask("restart", 999, delay=math.inf)]),
     (TIMED, BadValue, "", [ask("dig", 999, ttl=-1), ask("touch", 999, -1), ask("ack", 999, update={"status": "R"})]),
-    (DELAYED, BadValue, "", [ask("switch", 999, target) for target in ("Q", "nowhere", "W")]),
-    (DELAYED, BadValue, "", [ask("switch", 999, "W", delay=delay) for delay in (-1, math.inf)]),
-    (DELAYED, BadValue, "", [ask("switch", 999, "R", delay=-1)]),
     # options that a call does not have, with those that it has
     ({"ttr": 5}, BadType, "take of Task has no option 'timout': it takes timeout, tube, ttr", [ask("take", timout=1)]),
     ({}, BadType, "ack of Task has no option 'updte': it takes update", [ask("ack", 1, updte={})]),
@@ -151,7 +242,7 @@ def test_a_call_is_refused_before_any_sql_runs(make, subtests):
     for number, (features, error, match, calls) in enumerate(REFUSED):
         for which, call in enumerate(calls):
             with subtests.test(f"{number}, {which}: {error.__name__} {match}"):
-                Task = make(features, roles=("runat", "tube", "attempts"))
+                Task = make(features, roles=("runat", "tube", "attempts", "ttl", "ttr"))
                 with pytest.raises(error, match=match or None):
                     call(Task)
 
@@ -191,16 +282,9 @@ def test_a_tube_needs_the_role(make):
     assert off.value.role == "tube"
 
 
-def test_a_time_that_no_feature_gives_is_refused_where_others_are_given(make):
-    for call in ("switch", "restart"):
-        with pytest.raises(FeatureOff, match="ttl"):
-            getattr(make(DELAYED).xq, call)(*((999, "R") if call == "switch" else (999,)), ttl=5)
-
-
 def test_a_call_before_there_is_a_database_says_so(make, subtests):
     model = make.model(meta={"database": pw.DatabaseProxy()})
-    fields = {"status": "status", "runat": "runat"}
-    queue = xq.upgrade(model, fields, {"buried": True, "keep": True, "ttr": 60})
+    queue = xq.upgrade(model, MAPPED, {"buried": True, "keep": True, "ttr": 60})
     for name, call in {**CALLS, **UPKEEP}.items():
         with subtests.test(name):
             with pytest.raises(xq.ConfigurationError, match="no database yet"):

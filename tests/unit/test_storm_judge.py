@@ -43,33 +43,25 @@ def lets_go(at: float, token: str, event: str = "ack") -> list[Any]:
 FOUND = [f"task 1 was handed to {B} while {A} had it"]
 
 
-def test_a_task_that_goes_from_hand_to_hand_is_in_one(two_hands):
-    assert two_hands([has(1, A), lets_go(2, A)], [has(3, B), lets_go(4, B)]) == []
+HELD = [has(1, A), lets_go(4, A)]
+OTHER = [has(2, B), lets_go(3, B)]
+# the logs of two processes, and what was away or killed; whether the task was in two hands
+JUDGED: dict[str, tuple[list[Any], list[Any], dict[str, Any], bool]] = {
+    "from hand to hand": ([has(1, A), lets_go(2, A)], [has(3, B), lets_go(4, B)], {}, False),
+    "while another has it": (HELD, OTHER, {}, True),
+    "whose ttr has passed": ([has(1, A, until=1.9), lets_go(4, A)], OTHER, {}, False),
+    "taken away": (HELD, [[1.2, "takes away", 1], [1.8, "took away", 1], *OTHER], {}, False),
+    "whose server went away": (HELD, [has(3, B), lets_go(3.5, B)], {"away": [(1.5, 2.5)]}, False),
+    "whose server went away later": (HELD, OTHER, {"away": [(2.5, 2.7)]}, True),
+    "who was killed": ([has(3, B), lets_go(4, B)], [has(1, A)], {"killed": 2}, False),
+    "who was killed later": ([has(3, B), lets_go(4, B)], [has(1, A)], {"killed": 3.5}, True),
+}
 
 
-def test_a_task_that_is_handed_out_while_another_has_it_is_in_two(two_hands):
-    assert two_hands([has(1, A), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == FOUND
-
-
-def test_whose_ttr_has_passed_has_it_no_more(two_hands):
-    assert two_hands([has(1, A, until=1.9), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == []
-    assert two_hands([has(1, A, until=2.5), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == FOUND
-
-
-def test_what_was_taken_away_is_in_hand_no_more(two_hands):
-    held, other = [has(1, A), lets_go(4, A)], [has(2, B), lets_go(3, B)]
-    assert two_hands(held, [[1.2, "takes away", 1], [1.8, "took away", 1], *other]) == []
-    assert two_hands([[0.2, "takes away", 1], [0.8, "took away", 1], *held], other) == FOUND
-
-
-def test_whose_server_went_away_has_it_no_more(two_hands):
-    assert two_hands([has(1, A), lets_go(4, A)], [has(3, B), lets_go(3.5, B)], away=[(1.5, 2.5)]) == []
-    assert two_hands([has(1, A), lets_go(4, A)], [has(2, B), lets_go(3.5, B)], away=[(2.5, 2.7)]) == FOUND
-
-
-def test_who_was_killed_has_it_no_more(two_hands):
-    assert two_hands([has(3, B), lets_go(4, B)], [has(1, A)], killed=2) == []
-    assert two_hands([has(3, B), lets_go(4, B)], [has(1, A)], killed=3.5) == FOUND
+@pytest.mark.parametrize("what", JUDGED)
+def test_a_task_is_in_two_hands_only_if_it_is_handed_out_while_another_has_it(two_hands, what):
+    *logs, options, is_found = JUDGED[what]
+    assert two_hands(*logs, **options) == [f"task 1 was handed to {B} while {A} had it"] * is_found
 
 
 def test_what_was_let_go_of_in_a_transaction_that_was_undone_was_in_hand_all_the_time(two_hands):
@@ -77,10 +69,3 @@ def test_what_was_let_go_of_in_a_transaction_that_was_undone_was_in_hand_all_the
     taken_away = [[1.5, "takes away", 1], [3.8, "took away", 1], has(4, B, since=3.9), lets_go(5, B)]
     assert two_hands(undone, taken_away) == []  # told of late
     assert two_hands(undone, [has(3, B), lets_go(5, B)]) == FOUND
-
-
-def test_what_was_taken_again_in_a_transaction_that_was_undone_was_in_one_hand(two_hands):
-    again = "a/2"
-    undone = [has(1, A), lets_go(2, A), has(3, again), lets_go(3.9, again, "undone"), has(4, A, since=1)]
-    assert two_hands([*undone, lets_go(5, A)]) == []
-    assert two_hands([has(1, A), has(3, again), lets_go(4, A), lets_go(5, again)]) != []

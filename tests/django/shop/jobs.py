@@ -43,16 +43,6 @@ def fail(why: str = "no such order") -> None:
 
 
 @task
-def fail_at_length(n: int) -> None:
-    raise LookupError("x" * n + "the end")
-
-
-@task
-def repeat(text: str, n: int) -> str:
-    return text * n
-
-
-@task
 def leave(code: int) -> None:
     sys.exit(code)
 
@@ -68,11 +58,8 @@ def give(what: str) -> Any:
     kinds: dict[str, Any] = {
         "object": object(),
         "set": {1},
-        "bytes": b"\xff",
         "tuple": (1, (2, 3)),
-        "text": b"text",
         "zero": "a\0b",
-        "half": "\ud800",
         "nested": {"a": {1: [None, True]}},
     }
     return kinds[what]
@@ -100,7 +87,3 @@ def misuse(how: str) -> None:
         "break": lambda: connection.connection.close(),
     }
     uses[how]()
-
-
-@task
-def fleeting() -> None: ...

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
-from pyspark.errors import PySparkException
 
 import xq
 from tests.spark.cluster import without_xq
 from tests.steps import transitions
-
-FEATURES = {"keep": True, "buried": True, "history": True}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def connected(tmp_path_factory):
 
 @pytest.fixture
 def queue(make_live):
-    return make_live(FEATURES)
+    return make_live({"keep": True, "buried": True, "history": True})
 
 
 def test_a_frame_is_put_read_and_worked_off(connected, queue):
@@ -43,25 +41,18 @@ def test_a_frame_is_put_read_and_worked_off(connected, queue):
     assert transitions(queue) == {"X-R": 10, "R-T": 10, "T-D": 10}
 
 
-def test_a_stream_needs_xq_on_the_server_as_spark_finds_no_sent_file_where_it_plans_streams(connected, queue, tmp_path):
-    events = connected.readStream.format("xq").options(**xq.spark.options(queue, "history")).load()
-    files = events.writeStream.format("parquet").option("checkpointLocation", f"{tmp_path}/checkpoint")
-    with pytest.raises(PySparkException, match="No module named 'xq'"):
-        files.trigger(availableNow=True).start(f"{tmp_path}/history").awaitTermination()
+ARCHIVES, STREAMS = "archives and reports", "write_batch and stream"
+REFUSED: dict[str, tuple[str, Callable[..., object]]] = {
+    "report": (ARCHIVES, lambda spark, queue, out: xq.spark.report(spark, queue, out=out)),
+    "archive": (ARCHIVES, lambda spark, queue, out: xq.spark.archive(spark, queue, out)),
+    "restore": (ARCHIVES, lambda spark, queue, out: xq.spark.restore(spark, queue, out)),
+    "tasks": (ARCHIVES, lambda spark, queue, out: xq.spark.tasks(spark, queue, out)),
+    "stream": (STREAMS, lambda spark, queue, out: xq.spark.stream(spark, queue, "activity", out)),
+    "write_batch": (STREAMS, lambda spark, queue, out: xq.spark.write_batch(queue, "sink", print)),
+}
 
 
-@pytest.mark.parametrize(
-    ("what", "call"),
-    [
-        ("archives and reports", lambda spark, queue, out: xq.spark.report(spark, queue, out=out)),
-        ("archives and reports", lambda spark, queue, out: xq.spark.archive(spark, queue, out)),
-        ("archives and reports", lambda spark, queue, out: xq.spark.restore(spark, queue, out)),
-        ("archives and reports", lambda spark, queue, out: xq.spark.tasks(spark, queue, out)),
-        ("write_batch and stream", lambda spark, queue, out: xq.spark.stream(spark, queue, "activity", out)),
-        ("write_batch and stream", lambda spark, queue, out: xq.spark.write_batch(queue, "sink", print)),
-    ],
-    ids=["report", "archive", "restore", "tasks", "stream", "write_batch"],
-)
+@pytest.mark.parametrize(("what", "call"), REFUSED.values(), ids=REFUSED)
 def test_what_needs_spark_in_the_program_is_refused(connected, queue, tmp_path, what, call):
     with pytest.raises(xq.ConfigurationError, match=f"{what} do not work with Spark Connect: start another session"):
         call(connected, queue, str(tmp_path))

@@ -1,0 +1,969 @@
+"""What Spark builds on, without Spark: archives, bulk puts, reads of a queue without its model, batches of streams."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import SERVERS
+from tests.factories import task, tasks
+from tests.steps import (
+    another_process,
+    eventually,
+    in_threads,
+    is_exact,
+    keep_references,
+    make_impatient,
+    processes,
+    put_late,
+    row,
+    state,
+    transitions,
+)
+from tests.support.names import NAMES, QUOTED, is_possible
+from tests.support.pipeline import elsewhere, extract, names, put, rows, staged_rows
+from tests.support.types import OTHERS, SENT, VALUES, fields
+from tests.support.types import rows as stored
+from xq.adapters import plain
+from xq.adapters.databases import readers
+from xq.adapters.databases.mariadb import scans
+from xq.adapters.databases.staging import Staging
+from xq.pipeline import archives, spans
+from xq.pipeline.bulk import Job
+from xq.pipeline.checkpoints import Counted
+from xq.pipeline.scan import Condition, Part
+
+FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
+ALL = 2**62
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where several write at once
+
+
+# archives
+
+
+def done(Task: Any, n: int = 1, **fields: Any) -> list[int]:
+    """So many tasks, done now, and one more, which is ready: SQLite would give the highest key to another."""
+    found = Task.xq.put_many([task | fields for task in tasks(n)])
+    Task.xq.ack_many(Task.xq.take_many(n))
+    Task.xq.put({"name": "ready"}, delay=1_000_000)
+    return [task.id for task in found]
+
+
+def stage(Task: Any, run: str = "run", before: Any = None) -> Any:
+    Task.xq.pipeline.archives.prepare()
+    return Task.xq.pipeline.archives.stage(run, Task.xq.pipeline.archives.moment("before", before))
+
+
+def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task, heard = make(FEATURES, roles=("runat", "priority", "attempts")), []
+    Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
+    archive, keys = Task.xq.pipeline.archives, done(Task, 10, name="it's 100 %", size=7)
+    before = [row(Task, key).__data__ for key in keys]
+    heard.clear()
+    assert stage(Task)[:2] == (10, 0)
+    assert {state(Task, key) for key in keys} == {"X"}
+    assert archive.runs() == {"run": 10}
+    assert archive.put_back("run") == (10, 0, None)
+    assert archive.runs() == {}
+    assert [row(Task, key).__data__ for key in keys] == before
+    assert transitions(Task) == Counter({"X-R": 10, "X-W": 1, "R-T": 10, "T-D": 10, "D-X": 10, "X-D": 10})
+    for key in keys:
+        told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
+        assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
+        assert [each for each in heard if each[0] == key] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
+    assert is_exact(Task)
+
+
+def test_only_what_came_to_d_before_goes_out_and_so_does_its_history(make):
+    Task = make(FEATURES)
+    (unknown,) = done(Task)
+    Task.xq.History.delete().execute()  # of which nothing is told: older than any moment
+    old, again = done(Task, 2)
+    Task.xq.clock.tick(100)
+    new = done(Task)[0]
+    Task.xq.restart(again)
+    Task.xq.ack(Task.xq.take())
+    limit = Task.xq.clock.now - 50
+    assert stage(Task, before=limit)[:2] == (2, 0)
+    assert [state(Task, key) for key in (unknown, old, again, new)] == ["X", "X", "D", "D"]
+    history, moment = Task.xq.pipeline.archives.old, Task.xq.pipeline.archives.moment
+    before = moment("before", limit)
+    assert history.forget(history.watermark(before)) == 7
+    assert history.watermark(before) is None
+    assert moment("before", date(1970, 1, 2)) == moment("before", datetime(1970, 1, 2)) == 86_400_000_000
+
+
+def restart(Task: Any, first: int, late: int) -> None:
+    Task.xq.restart(first)
+
+
+def do_again(Task: Any, first: int, late: int) -> None:
+    Task.xq.restart(first)
+    Task.xq.ack(Task.xq.take())
+
+
+def do_another(Task: Any, first: int, late: int) -> None:
+    Task.xq.switch(late, "D")
+
+
+# What happens when it is known which tasks leave -> how many left and stayed, and what becomes of the three.
+MEANWHILE = {
+    "restarted": (restart, (1, 1), ["R", "X", "W"]),
+    "done again": (do_again, (1, 1), ["D", "X", "W"]),
+    "another is done": (do_another, (2, 0), ["X", "X", "D"]),
+}
+
+
+@pytest.mark.parametrize(("happens", "left", "states"), MEANWHILE.values(), ids=MEANWHILE)
+def test_what_moves_while_tasks_leave_stays_and_so_does_its_history(make, monkeypatch, happens, left, states):
+    Task = make(FEATURES)
+    (old,) = done(Task)
+    Task.xq.clock.tick(100)
+    (first,) = done(Task)
+    late = Task.xq.put({}, delay=1_000_000).id
+    in_parts = archives.Archives._in_parts
+
+    def meanwhile(self, work, numbers):
+        monkeypatch.undo()
+        happens(Task, first, late)
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", meanwhile)
+    found = stage(Task)
+    assert (found.moved, found.stayed) == left
+    assert [state(Task, key) for key in (first, old, late)] == states
+    moved = late if states[2] == "D" else first
+    told = [row.target for row in Task.xq.history(moved)]
+    Task.xq.pipeline.archives.old.forget(found.watermark)
+    kept = [row.target for row in Task.xq.history(moved)]
+    assert kept == told[-len(kept) :], "the newest"
+    assert len(kept) >= (1 if states[2] == "D" else 2)
+    assert is_exact(Task)
+
+
+def test_a_task_that_others_refer_to_stays(make, caplog):
+    Task = make(FEATURES)
+    meta = type("Meta", (), {"database": make.db})
+    Child: Any = type("Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
+    keep_references(make.db)
+    make.db.create_tables([Child])
+    keys = done(Task, 4)
+    Child.create(task=keys[1])
+    assert stage(Task)[:2] == (3, 1)
+    assert [state(Task, key) for key in keys] == ["X", "D", "X", "X"]
+    assert "a task stays where it is" in caplog.text
+    Child.drop_table()
+
+
+def test_tasks_with_columns_that_the_model_or_the_staging_table_lacks_lose_none(make):
+    Task = make(FEATURES)
+    done(Task)
+    stage(Task)
+    make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
+    with pytest.raises(xq.ConfigurationError, match=r"columns that Task does not name \(more\)"):
+        Task.xq.pipeline.archives.prepare()
+    archive = make(FEATURES, attributes={"more": pw.IntegerField(null=True)}).xq.pipeline.archives
+    for call in (archive.fits, archive.prepare):
+        with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
+            call()
+    assert archive.runs() == {"run": 1}
+
+
+def is_alone(Task: Any) -> bool:
+    try:
+        with Task.xq.pipeline.archives.alone(), pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
+            pass
+    except xq.ArchiveBusy:
+        return False
+    return True
+
+
+def test_two_at_once_are_told_apart(make_live):
+    Task = make_live(FEATURES)
+
+    def other() -> Generator[str, Any, None]:
+        with Task.xq.pipeline.archives.alone():
+            yield "in"
+        yield "out"
+
+    with another_process(Task._meta.database, other) as process:
+        assert next(process) == "in"
+        with pytest.raises(xq.ArchiveBusy, match="by another call"), Task.xq.pipeline.archives.alone():
+            pass
+        process.kill()
+        eventually(lambda: is_alone(Task))
+
+
+def lose(archive: Any) -> None:
+    """As where the connection is lost by which others are kept away, and another comes."""
+    archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
+
+
+def test_whoever_is_not_alone_any_more_moves_nothing_puts_nothing_back_and_forgets_nothing(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make_shared(FEATURES)
+    done(Task, 7)
+    archive, take_out = Task.xq.pipeline.archives, archives.Archives._take_out
+
+    def late(self, *of):
+        if self.runs():
+            lose(self)
+        return take_out(self, *of)
+
+    monkeypatch.setattr(archives.Archives, "_take_out", late)
+    with pytest.raises(xq.ArchiveBusy), archive.alone():
+        stage(Task)
+    with archive.alone():
+        lose(archive)
+        for move in (archive.put_back, archive.retire):
+            with pytest.raises(xq.ArchiveBusy):
+                move("run")
+    assert archive.runs() == {"run": 3}
+    assert archive.put_back("run").moved == 3
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("feature", ["keep", "history"])
+def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, feature):
+    Task = make(FEATURES)
+    done(Task)
+    stage(Task)
+    less = {name: True for name in FEATURES if name != feature}
+    for call in (lambda: Task.xq.reconfigure(less), Task.xq.uninstall):
+        with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+            call()
+    Task.xq.reconfigure(FEATURES | {"ttl": 10})
+    assert Task.xq.pipeline.archives.put_back("run").moved == 1
+    assert is_exact(Task)
+    Task.xq.reconfigure(less, move={"D": "X"} if feature == "keep" else {})
+    assert "task_xq_archive" not in make.db.get_tables()
+
+
+def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
+    monkeypatch.setattr(spans, "ROWS", 2)
+    Task = make(FEATURES)
+    done(Task, 3)
+    before, old = Task.xq.History.select().count(), Task.xq.pipeline.archives.old
+    watermark = old.watermark(ALL)
+    assert old.count(watermark) == before - 1
+    done(Task)
+    assert old.forget(watermark) == before - 1
+    assert old.count(watermark) == old.forget(watermark) == 0
+    assert Task.xq.History.select().count() == 5
+    assert is_exact(Task)
+
+
+@ON_SERVERS
+def test_history_that_another_is_writing_is_not_lost(make_live):
+    Task = make_live(FEATURES)
+    done(Task)
+    with put_late(Task) as commit:
+        done(Task)
+        old = Task.xq.pipeline.archives.old
+        watermark = old.watermark(ALL)
+        counted = old.count(watermark)
+        early = [row.id for row in Task.select()]
+        commit()
+    assert old.count(watermark) == counted == old.forget(watermark)
+    (late,) = [row.id for row in Task.select() if row.id not in early]
+    assert str(late) in [row.key for row in Task.xq.History.select()]
+
+
+def test_consumers_work_on_while_tasks_go_out_and_come_back(make_live, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make_live(FEATURES)
+    keys, archive = set(done(Task, 20)), Task.xq.pipeline.archives
+    archive.prepare()
+
+    def work() -> None:
+        for key in sorted(keys)[::2] * 2:
+            with suppress(xq.NotFound, xq.WrongState):
+                Task.xq.restart(key)
+                if (taken := Task.xq.take()) is not None:
+                    Task.xq.ack(taken)
+
+    def move() -> None:
+        for turn in range(6):
+            archive.stage(f"run {turn}", ALL)
+            if turn % 2:
+                assert archive.put_back(f"run {turn}").stayed == 0
+
+    in_threads(Task._meta.database, work, work, move)
+    for run in archive.runs():
+        archive.put_back(run)
+    while (taken := Task.xq.take()) is not None:
+        Task.xq.ack(taken)
+    assert {state(Task, key) for key in keys} == {"D"}
+    counted = transitions(Task)
+    assert counted["D-X"] == counted["X-D"] > 0
+    assert is_exact(Task)
+
+
+def test_rows_of_an_archive_are_loaded_part_by_part_and_each_once(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "ROWS", 2)
+    Task = make_shared(FEATURES)
+    archive = Task.xq.pipeline.archives
+    archive.prepare()
+    loading = elsewhere(archive.loading(["id", "name", "size", "status"]))
+    for part, first in {3: 10, 0: 20, 7: 10}.items():
+        assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
+    loading.keep([0, 7])
+    assert [*archive.extract_tasks([], archive.generation).read(["id"])] == []
+    archive.loaded(loading, "run", 6)
+    assert archive.runs() == {"run": 6}
+    assert archive.put_back("run")[:2] == (6, 0)
+    assert [(task.id, task.name, task.size) for task in Task.xq.by_state("D")] == [
+        (id + i, name, i + 1) for id in (10, 20) for i, name in enumerate(["a", "b", None])
+    ]
+    late = archive.loading(["id", "status"])
+    late.load([([7, 8], ["D", "D"])], 1)
+    late.keep([1])
+    late.load([([7], ["D"])], 2)  # by an attempt that counts no more
+    with pytest.raises(xq.Error, match="3 tasks of run were read, and it has 2: try again"):
+        archive.loaded(late, "run", 2)
+    assert archive.runs() == {}
+
+
+# bulk puts
+
+
+def test_what_was_staged_is_put_when_the_job_commits_and_not_before(make_shared):
+    Task = make_shared({"history": True, "delayed": True}, roles=("runat", "attempts"))
+    job = Task.xq.pipeline.bulk().begin(["name", "size", "delay"])
+    job.stage([[["a first attempt, whose message was lost"], [0], [None]]])
+    staged = [job.stage([[[f"{part}a"], [1], [None]], [[f"{part}b"], [2], [5]]], part) for part in (1, 0)]
+    assert Task.select().count() == 0
+    assert job.commit(staged) == 4
+    found = [(task.name, task.size, task.status, task.attempts) for task in Task.select().order_by(Task.id)]
+    assert found == [("0a", 1, "R", 0), ("0b", 2, "W", 0), ("1a", 1, "R", 0), ("1b", 2, "W", 0)]
+    told = [(row.source, row.target, row.event) for row in Task.xq.history()]
+    assert sorted(told) == [("X", "R", "put")] * 2 + [("X", "W", "put")] * 2
+    assert is_exact(Task)
+    assert staged_rows(Task) == 0
+
+
+@pytest.mark.parametrize("ends", ["ttl", "lifetime"])
+def test_delay_ttl_and_ttr_of_each_row_do_what_they_do_in_put(make_shared, ends):
+    features = {"delayed": True, ends: 100, "ttr": 60, "history": True}
+    roles = ("runat", "deadline", "priority", "ttl", "ttr", "attempts")
+    bulk, single = (make_shared(features, roles=roles, attributes={"table_name": name}) for name in "ab")
+    columns = [(f"{delay} {ttl}", delay, ttl) for delay in (None, 0, 5) for ttl in (None, 7.5, math.inf)]
+    assert put(bulk, ["name", "delay", "ttl"], *columns, parts=2) == 9
+    for name, delay, ttl in columns:
+        single.put({"name": name}, **{o: v for o, v in {"delay": delay, "ttl": ttl}.items() if v is not None})
+    found, wanted = ([vars(task)["__data__"] for task in Task.select()] for Task in (bulk, single))
+    for each in [*found, *wanted]:
+        each.pop("id")
+        for role in ("runat", "deadline"):
+            each[role] = each[role] and round(each[role], 3)
+    key = operator.itemgetter("name")
+    assert sorted(found, key=key) == sorted(wanted, key=key)
+    assert transitions(bulk) == transitions(single)
+    assert is_exact(bulk)
+
+
+def some_key(task: Any) -> str:
+    return f"made {task['name']}"
+
+
+TEXT: Any = {"primary_key": True, "max_length": 40}
+# strategy -> the key, the rows with their own or none, and the keys of which are made
+KEYS: dict[Any, tuple[Any, ...]] = {
+    "auto_increment": (lambda: None, [("a", 7), ("b", None), ("c", 9)]),
+    "time64": (lambda: pw.BigIntegerField(primary_key=True), [("a", 7), ("b", None), ("c", 9)]),
+    "uuid": (lambda: pw.UUIDField(primary_key=True), [("a", None), ("b", None)]),
+    some_key: (lambda: pw.CharField(**TEXT), [("a", None), ("b", "own")]),
+    "required": (lambda: pw.CharField(**TEXT), [("a", "one"), ("b", "two")]),
+}
+
+
+@pytest.mark.parametrize("strategy", KEYS)
+def test_a_key_that_a_row_brings_is_used_and_one_that_it_does_not_is_made(make_shared, strategy):
+    key, brought = KEYS[strategy]
+    Task = make_shared({"id": strategy}, key=key())
+    assert put(Task, ["name", "id"], *brought) == len(brought)
+    found = {task.name: task.id for task in Task.select()}
+    assert {name: found[name] for name, own in brought if own} == {name: own for name, own in brought if own}
+    assert len({*found.values()}) == len(brought)
+    if strategy is some_key:
+        assert found["a"] == "made a"
+    assert Task.take() is not None
+
+
+def test_unique_values_that_are_held_are_duplicates_and_nothing_is_put_or_with_skip_are_left_out(make_shared):
+    Task = make_shared({"unique": True, "buried": True}, roles=("unique", "priority"))
+    held = Task.put({"job": "a"})
+    for jobs, parts in (("ba", 1), ("cdc", 1), ("cdc", 3)):
+        with pytest.raises(xq.Duplicate, match="already holds the unique value"):
+            put(Task, ["job"], *zip(jobs, strict=True), parts=parts)
+    assert [task.id for task in Task.select()] == [held.id]
+    brought = [("b", 1), ("a", 2), ("b", 3), (None, 4), ("A", 5), (None, 6), ("b", 7)]
+    assert put(Task, ["job", "size"], *brought, parts=2, on_conflict="skip") == 4
+    found = sorted((task.job or "", task.size) for task in Task.select())
+    assert found == [("", 4), ("", 6), ("A", 5), ("a", 0), ("b", 1)]
+    assert is_exact(Task)
+    with pytest.raises(xq.BadValue, match="'raise' or 'skip', not 'replace'"):
+        Task.xq.pipeline.bulk(on_conflict="replace")
+
+
+def test_more_than_the_limit_is_refused_whole(make_shared):
+    Task = make_shared({"limit": 5})
+    Task.xq.put_many([{}, {}])
+    with pytest.raises(xq.Full, match="limited to 5"):
+        put(Task, ["name"], *[(str(i),) for i in range(4)], parts=2)
+    assert Task.select().count() == 2
+    assert put(Task, ["name"], *[(str(i),) for i in range(3)]) == 3
+
+
+def lose_rows(Task: Any, job: Job) -> None:
+    """As a server does that crashes."""
+    Task._meta.database.execute_sql(f"DELETE FROM {job.bulk.dialect.staging.stage}")
+
+
+def give_up(Task: Any, job: Job) -> None:
+    job.abort()
+
+
+def follow(Task: Any, job: Job) -> None:
+    """Another job follows, to which SQLite gives the same number."""
+    job.abort()
+    Task.xq.pipeline.bulk().begin(["job"]).stage([[["c"]]])
+
+
+def give_up_elsewhere(Task: Any, job: Job) -> None:
+    another = elsewhere(Task.xq.pipeline.bulk()).begin(["job"], "tonight")
+    with suppress(Exception):  # it waits for the other, which here waits for it
+        another.abort()
+
+
+def put_one(Task: Any, job: Job) -> None:
+    Task.put({"job": "a"})
+
+
+GONE = "are gone, so nothing was put"
+STEPS: dict[str, tuple[Any, str]] = {
+    "it commits": (Job, "commit"),
+    "it counts as put": (Job, "_put"),
+    "its rows were looked at": (Staging, "put"),
+}
+# When a job is so far, this happens: the error that its commit raises, or none.
+FAULTS: list[tuple[str, Callable[..., None], str | None]] = [
+    ("it commits", lose_rows, GONE),
+    ("it commits", give_up, GONE),
+    ("it commits", follow, GONE),
+    ("it counts as put", give_up_elsewhere, None),
+    ("its rows were looked at", put_one, "already holds the unique value 'a'"),
+]
+
+
+@pytest.mark.parametrize(("step", "happens", "error"), FAULTS)
+def test_a_job_is_put_once_and_whole_or_not_at_all_whatever_happens(make_shared, monkeypatch, step, happens, error):
+    monkeypatch.setattr(plain, "PATIENCE", 1)
+    make_impatient(make_shared.db, 1)
+    if happens is put_one and isinstance(make_shared.db, pw.SqliteDatabase):
+        return  # who puts there is alone
+    Task = make_shared({"unique": True}, roles=("unique",))
+    job = Task.xq.pipeline.bulk().begin(["job"], "tonight")
+    staged = [job.stage([[["a", "b"]]])]
+    owner, method = STEPS[step]
+    as_it_is = getattr(owner, method)
+
+    def amid(*values: Any) -> Any:
+        monkeypatch.setattr(owner, method, as_it_is)
+        happens(Task, job)
+        return as_it_is(*values)
+
+    monkeypatch.setattr(owner, method, amid)
+    with pytest.raises(xq.Error, match=error) if error else nullcontext():
+        assert job.commit(staged) == 2
+    assert len(Task.select()) == (0 if error == GONE else 1 if error else 2), "what others put, and not the job"
+    put(Task, ["job"], ("a",), ("b",), job="tonight", on_conflict="skip")
+    assert sorted(task.job for task in Task.select()) == ["a", "b"]
+    assert is_exact(Task)
+
+
+def test_an_attempt_that_goes_on_when_its_job_has_ended_stages_nothing_more(make_shared):
+    Task = make_shared()
+    job = Task.xq.pipeline.bulk().begin(["name"])
+
+    def slow() -> Any:
+        yield [["a"]]
+        job.abort()
+        yield [["b"]]
+
+    with pytest.raises(xq.Error, match="has ended"):
+        job.stage(slow())
+    assert staged_rows(Task) == 0
+
+
+def test_two_that_commit_one_job_at_once_put_it_once(make_live):
+    Task = make_live()
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"], "tonight"))
+    staged = [job.stage([[[f"{part}"] * 500]], part) for part in range(2)]
+    make_live.db.close()
+
+    def commit() -> Any:
+        yield
+        yield job.commit(staged)
+
+    with processes(make_live.db, commit, commit) as others:
+        for other in others:
+            next(other)
+        for other in others:
+            other.post(None)
+        assert sorted(other.hear() for other in others) == [0, 1000]
+    assert Task.select().count() == 1000
+    assert is_exact(Task)
+
+
+def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again(make_live):
+    Task = make_live({"limit": 100_000})
+
+    def run() -> Generator[Any, Any, None]:
+        job = Task.xq.pipeline.bulk().begin(["size"], "tonight")
+        staged = [job.stage([[list(range(500))]], part) for part in range(2)]
+        put_one_batch, told = Job._put, iter(range(2))
+
+        def put_and_die(*values: Any) -> Any:
+            if next(told):  # the first batch is put, and the second is not
+                os.kill(os.getpid(), signal.SIGKILL)
+            return put_one_batch(*values)
+
+        Job._put = put_and_die  # type: ignore[assignment,method-assign]
+        yield "staged"
+        job.commit(staged)
+
+    with another_process(make_live.db, run) as process:
+        assert next(process) == "staged"
+        process.post(None)
+        process.join()
+    assert Task.select().count() == 0
+    for n in (1000, 0):
+        assert put(Task, ["size"], *[(i,) for i in range(1000)], job="tonight", parts=2) == n
+    assert is_exact(Task)
+    assert staged_rows(Task) == 0
+
+
+def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(make_shared, monkeypatch, caplog):
+    Task = make_shared()
+
+    def fails(job: Job) -> None:
+        raise OSError("the connection is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Job, "_end", fails)
+        assert put(Task, ["name"], ("a",), ("b",)) == 2
+    assert "2 tasks were put" in caplog.text
+    assert names(Task) == ["a", "b"]
+    Task.xq.clock.tick(86_401)
+    assert put(Task, ["name"], ("c",)) == 1
+    assert staged_rows(Task) == 0
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "words"),
+    [
+        ("status", xq.BadValue, "'status' is the queue's own"),
+        ("runat", xq.BadValue, "'runat' is the queue's own"),
+        ("attempts", xq.BadValue, "'attempts' is the queue's own"),
+        ("nonsense", xq.BadValue, "has no field for the column 'nonsense'"),
+        ("delay", xq.FeatureOff, "delay"),
+        ("name", xq.BadValue, "set the same: drop one"),
+    ],
+)
+def test_columns_that_put_could_not_take_are_refused_before_anything_is_staged(make_shared, column, error, words):
+    Task = make_shared({"ttl": True}, roles=("runat", "attempts"))
+    with pytest.raises(error, match=words):
+        Task.xq.pipeline.bulk().begin(["name", column])
+    with pytest.raises(xq.BadValue, match="a job is named by text"):
+        Task.xq.pipeline.bulk().begin(["name"], "x" * 201)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("delay", math.inf), ("delay", -1), ("ttl", True), ("size", 1.5), ("size", 2**63), ("name", b"x"), ("tube", 7)],
+)
+def test_values_that_put_could_not_take_are_refused_and_nothing_is_put(make_shared, column, value):
+    Task = make_shared({"delayed": True, "ttl": True}, roles=("runat", "priority", "tube", "ttl"))
+    with pytest.raises((xq.BadValue, xq.BadType)):
+        put(Task, ["id", column], (1, None), (2, value))
+    assert Task.select().count() == 0
+
+
+def test_values_are_stored_as_the_model_stores_them(make_shared):
+    Task = make_shared(attributes=fields(make_shared.db))
+    for each in (VALUES, OTHERS, dict.fromkeys(VALUES)):
+        Task.put(each)
+    put(Task, list(VALUES), tuple(VALUES.values()), tuple(SENT.values()), (None,) * len(VALUES))
+    assert stored(Task) == [(*VALUES.values(),), (*OTHERS.values(),), (None,) * len(VALUES)] * 2
+    kept = "SELECT COUNT(*) FROM task AS a, task AS b WHERE b.id = a.id + 3"
+    same = "".join(f" AND CAST(a.{name} AS CHAR(99)) = CAST(b.{name} AS CHAR(99))" for name in ("who", "flag"))
+    assert make_shared.db.execute_sql(kept + same).fetchone()[0] == 2
+
+
+def test_the_defaults_of_the_model_hold_for_columns_that_a_frame_does_not_bring(make_shared):
+    sizes = iter(range(100, 200))
+    fields = {"size": pw.IntegerField(default=lambda: next(sizes)), "name": pw.TextField(default="unnamed")}
+    Task = make_shared(attributes=fields)
+    put_here = Task.xq.pipeline.bulk().begin(["priority"])
+    put_here.commit([put_here.stage([[[1, 2, 3]]])])
+    assert [task.name for task in Task.select()] == ["unnamed"] * 3
+    assert len({task.size for task in Task.select()}) == 3
+
+
+def test_a_queue_that_is_configured_anew_knows_what_was_put_and_an_uninstalled_one_leaves_nothing(make_shared):
+    Task = make_shared({"buried": True})
+    put(Task, ["name"], ("a",), job="tonight")
+    Task.xq.reconfigure({"keep": True, "delayed": True})
+    assert put(Task, ["name", "delay"], ("a", 1.0), job="tonight") == 0
+    assert put(Task, ["name", "delay"], ("a", 1.0)) == 1
+    Task.xq.uninstall()
+    assert [name for name in Task._meta.database.get_tables() if "xq" in name] == []
+
+
+@pytest.fixture
+def make_named(make_shared):
+    """Peewee names things as they are, and the drivers of servers take a % in a name for the placeholder of a value."""
+    if not isinstance(make_shared.db, pw.SqliteDatabase):
+        execute = make_shared.db.execute_sql
+        make_shared.db.execute_sql = lambda sql, *rest: execute(
+            QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql), *rest
+        )
+    return make_shared
+
+
+@pytest.mark.parametrize("first", range(0, len(NAMES), 4))
+def test_tables_and_columns_of_any_name_are_put_into(make_named, first):
+    brought = [name for name in [*NAMES[first:], *NAMES[:first]] if is_possible(make_named.db, name)]
+    model = make_named.model(
+        table_name=brought[0],
+        id=pw.AutoField(column_name=brought[1]),
+        name=pw.TextField(null=True, column_name=brought[2]),
+        size=pw.IntegerField(default=0, column_name=brought[3]),
+        tube=pw.TextField(null=True, column_name=brought[4]),
+    )
+    Task = make_named({"keep": True, "history": True, "delayed": True}, model=model, roles=("runat", "tube"))
+    assert put(Task, ["name", "size", "tube", "delay"], ("a", 1, "x", None), ("b", 2, "y", 0.0)) == 2
+    assert sorted((task.name, task.size, task.tube) for task in Task.select()) == [("a", 1, "x"), ("b", 2, "y")]
+    archive = Task.xq.pipeline.archives
+    archive.prepare()
+    loading = elsewhere(archive.loading(["id", "name", "size", "tube", "status"]))
+    assert loading.load([([7], ["c"], [3], ["z"], ["D"])], 1) == 1
+    archive.loaded(loading, "run", 1)
+    assert archive.put_back("run").moved == 1
+    assert [(task.id, task.name, task.tube) for task in Task.xq.by_state("D")] == [(7, "c", "z")]
+    assert is_exact(Task)
+
+
+# reads
+
+
+def test_live_tasks_are_told_by_the_keys_of_the_history(make_shared):
+    keys = {"a": pw.IntegerField(), "b": pw.CharField(), "meta": {"primary_key": pw.CompositeKey("a", "b")}}
+    features = {"delayed": True, "buried": True, "history": True}
+    Task = make_shared(features, roles=("runat", "tube"), attributes=keys)
+    for i, options in enumerate([{}, {}, {}, {"delay": 60}]):
+        Task.put(task(tube=f"t{i}", a=i, b=f'it\'s "{i}"'), **options)
+    Task.take()
+    Task.take().bury()
+    put = {row.tube: row.key for row in Task.xq.history() if row.event == "put"}
+    expected = [(put[row.tube], row.tube, row.status) for row in Task.select() if row.status != "B"]
+    assert rows(extract(Task, "live")) == sorted(expected)
+    assert sorted(status for *_, status in expected) == ["R", "T", "W"]
+
+
+TESTS: dict[Any, Callable[[str, str], bool]] = {
+    "=": lambda name, value: name == value,
+    "<": lambda name, value: name.encode() < value.encode(),
+    "<=": lambda name, value: name.encode() <= value.encode(),
+    ">": lambda name, value: name.encode() > value.encode(),
+    ">=": lambda name, value: name.encode() >= value.encode(),
+    "starts": lambda name, value: name.startswith(value),
+}
+
+
+def test_conditions_find_what_they_say_to_the_last_byte(make_shared):
+    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
+    texts = ["a", "A", "a ", "ä", "aa", "it's", "100%", "\\", "🦆", ""]
+    Task.xq.put_many([task(name=name, size=i) for i, name in enumerate([*texts, None])])
+    read = extract(Task)
+    for test, holds in TESTS.items():
+        for value in texts:
+            condition = Condition("name", test, value)
+            read.ensure(condition)
+            expected = sorted(repr((name,)) for name in texts if holds(name, value))
+            assert sorted(map(repr, read.read(["name"], Part((condition,))))) == expected, condition
+    assert rows(read, "name", conditions=[Condition("name", "in", ["a", "it's", "b"])]) == [("a",), ("it's",)]
+    assert rows(read, "size", conditions=[Condition("name", "null")]) == [(10,)]
+    assert rows(read, "size", conditions=[Condition("size", ">", 3), Condition("size", "<=", 5)]) == [(4,), (5,)]
+    both = [Condition("state", "=", "Ready"), Condition("size", "in", [2, 99])]
+    assert rows(read, "size", conditions=both) == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("column", "test", "value", "words"),
+    [
+        ("name", "==", "a", "the tests of where are =, <, .*, starts, not '=='"),
+        ("name", "=", 1, "name is compared with text.*, not with 1"),
+        ("name", "=", "a\0b", "name is compared with text.*, not with"),
+        ("size", "=", 2**63, "size is compared with a whole number of 64 bits"),
+        ("size", "in", [], "in wants a list of 1 to 1000 values"),
+        ("size", "starts", "1", "size is no text"),
+        ("runat", "=", float("nan"), "runat is compared with a number"),
+        ("raw", "=", b"", "the database does not compare raw .* filter the DataFrame instead"),
+        ("at", ">", 1e9, "at is compared with a datetime.* or a date, not with|does not compare at"),
+    ],
+)
+def test_what_a_database_would_compare_otherwise_than_spark_is_refused_in_words(
+    make_shared, column, test, value, words
+):
+    fields = {"at": pw.DateTimeField(null=True), "raw": pw.BlobField(null=True)}
+    with pytest.raises(xq.BadValue, match=words):
+        extract(make_shared(attributes=fields)).only([Condition(column, test, value)])
+
+
+def test_a_checkpoint_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_live):
+    Task = make_live({"history": True})
+    Task.xq.put_many(tasks(3))
+    history = extract(Task, "history")
+    assert eventually(lambda: history.checkpoint() != ())
+    checkpoint = history.checkpoint()
+    assert history.checkpoint(checkpoint) >= checkpoint
+    with pytest.raises(xq.ConfigurationError, match="begun anew"):  # further than the history has come
+        history.checkpoint(tuple(part + 2**40 for part in checkpoint))
+    Task.xq.uninstall()
+    Task.xq.install()
+    Task.xq.put_many(tasks(9))
+    if not history.witness:  # PostgreSQL: the new rows come after the checkpoint, and none is left out
+        assert len(rows(history, "id", after=checkpoint, until=history.checkpoint(checkpoint))) == 9
+        return
+    for limit in (None, 1):
+        with pytest.raises(xq.ConfigurationError, match="begun anew"):
+            history.checkpoint(checkpoint, limit)
+
+
+def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_live):
+    Task = make_live({"history": True})
+    Task.xq.put_many(tasks(3))
+    history, History = extract(Task, "history"), Task.xq.History
+    assert eventually(lambda: len(rows(history, "id", until=history.checkpoint())) == 3)
+    checkpoint = history.checkpoint()
+    Task.put(task())
+    History.delete().where(History.id < History.select(pw.fn.MAX(History.id))).execute()
+    assert eventually(lambda: len(rows(history, "id", after=checkpoint, until=history.checkpoint(checkpoint))) == 1)
+
+
+def test_what_cannot_be_read_is_refused_in_words(make_shared, tmp_path):
+    Task = make_shared()
+    with pytest.raises(xq.BadValue, match="only the history"):
+        extract(Task).checkpoint()
+    with pytest.raises(xq.BadValue, match="tasks, history, stats, live, buried, not 'rows'"):
+        Task.xq.pipeline.extract("rows")
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        of, path = extract(Task), tmp_path / "elsewhere.db"
+        address = replace(of.address, parameters={**of.address.parameters, "database": str(path)})
+        with pytest.raises(xq.ConfigurationError, match="a file is read where it is"):
+            rows(replace(of, address=address))
+        assert not path.exists()
+
+
+@pytest.fixture
+def held(make_live):
+    """A queue with one row of history that is not committed yet, and one after it that is."""
+    Task = make_live({"history": True})
+    Task.put(task())
+    with put_late(Task) as commit:
+        Task.put(task())
+        yield Task, commit
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("fresh", [None, -3600.0])  # as if all was written an hour ago
+def test_a_checkpoint_never_passes_what_is_not_committed(held, monkeypatch, fresh):
+    Task, commit = held
+    if fresh:
+        monkeypatch.setattr(scans, "FRESH", fresh)
+    history = extract(Task, "history")
+    checkpoint = history.checkpoint()
+    assert len(rows(history, "id", until=checkpoint)) == 1
+    assert len(rows(history, "id")) == 2
+    commit()
+    assert eventually(lambda: len(rows(history, "id", after=checkpoint, until=history.checkpoint(checkpoint))) == 2)
+
+
+@ON_SERVERS
+def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile(held):
+    Task, commit = held
+    history = extract(Task, "history")
+    parts = history.ranges(2)
+    seen = {row for part in parts for row in history.read(["id"], part)}
+    commit()
+    assert {row for part in parts for row in history.read(["id"], part)} == seen
+    assert len(rows(history, "id")) == 3
+
+
+@ON_SERVERS
+def test_a_number_that_was_given_to_nothing_holds_a_checkpoint_up_for_a_moment_only(make_live):
+    Task = make_live({"history": True})
+    Task.put(task())
+    with make_live.db.atomic() as transaction:
+        Task.xq.put_many(tasks(3))
+        transaction.rollback()
+    Task.put(task())
+    history = extract(Task, "history")
+    assert eventually(lambda: len(rows(history, "id", until=history.checkpoint())) == 2)
+
+
+AT = 1_700_000_000_000_000
+Rows = list[tuple[Any, ...]]
+
+
+def fill(Task: Any, found: Rows) -> None:
+    columns = ("id", "at_us", "key", "source", "target", "event")
+    Task.xq.History.insert_many(found, [getattr(Task.xq.History, name) for name in columns]).execute()
+
+
+def a_history(chance: random.Random) -> Rows:
+    """Any transitions of some tasks, the first of which are not the first of their tasks, with gaps in the ids."""
+    states: dict[str, str] = {}
+    found, id_, at_us = [], 0, AT
+    for _ in range(400):
+        id_, at_us, key = id_ + chance.choice([1, 1, 2, 9]), at_us + chance.randrange(1_000), str(chance.randrange(60))
+        source = states.get(key, chance.choice("XRT"))
+        states[key] = chance.choice("XRTDB")
+        found.append((id_, at_us, key, source, states[key], "event"))
+    return found
+
+
+def spent(found: Rows) -> dict[int, int | None]:
+    """The time in the state that each row left, by the id of the row."""
+    last: dict[str, int] = {}
+    told: dict[int, int | None] = {}
+    for id_, at_us, key, source, *_ in found:
+        told[id_] = at_us - last[key] if key in last and source != "X" else None
+        last[key] = at_us
+    return told
+
+
+def parts_of(found: Rows, chance: random.Random) -> Iterator[tuple[Part, Callable[[tuple[Any, ...]], bool]]]:
+    low, high = sorted(chance.choice(found)[0] for _ in range(2))
+    at_us, key = chance.choice(found)[1], chance.choice(found)[2]
+    between = (Condition("id", ">=", low), Condition("id", "<=", high))
+    yield Part(), lambda row: True
+    yield Part(between), lambda row: low <= row[0] <= high
+    yield Part((Condition("id", ">", high),)), lambda row: row[0] > high
+    yield Part((Condition("at_us", ">=", at_us),)), lambda row: row[1] >= at_us
+    yield Part((Condition("key", "=", key),)), lambda row: row[2] == key
+    yield Part((*between, Condition("source", "in", ["R", "T"]))), lambda row: low <= row[0] <= high and row[3] in "RT"
+    yield Part((Condition("id", ">", found[-1][0]),)), lambda row: False
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_part_of_a_history_has_the_times_of_all_of_it(make_shared, monkeypatch, seed):
+    monkeypatch.setattr(readers, "NEAR", 3)
+    monkeypatch.setattr(readers, "WIDER", 2)
+    Task, chance = make_shared({"history": True, "keep": True}), random.Random(seed)
+    found = a_history(chance)
+    fill(Task, found)
+    told, history = spent(found), extract(Task, "history")
+    for part, has in parts_of(found, chance):
+        expected = {row[0]: told[row[0]] for row in found if has(row)}
+        assert dict(history.read(["id", "dur_us"], part)) == expected
+        long = part._replace(conditions=(*part.conditions, Condition("dur_us", ">", 20_000)))
+        longer = {id_ for id_, dur_us in expected.items() if dur_us is not None and dur_us > 20_000}
+        assert {id_ for (id_,) in history.read(["id"], long)} == longer
+    assert {row.id: row.dur_us for row in Task.xq.history()} == told
+
+
+# batches of streams
+
+ONE = Counted("Task", "", "minute", 60, "R", "T", "take", 1)
+
+
+def counted(db: pw.Database, table: str = "told") -> dict[tuple[Any, ...], int]:
+    found = db.execute_sql(f"SELECT queue, tube, unit, bucket, source, target, event, n FROM {table}").fetchall()
+    return {tuple(row[:-1]): row[-1] for row in found}
+
+
+def test_of_several_that_write_one_batch_one_does(make_live):
+    Task = make_live()
+    Task.xq.pipeline.write_batch("another", "stream", 0, lambda: None)
+    for number in range(5):  # the first one has nothing to lock
+
+        def write() -> bool:
+            return Task.xq.pipeline.write_batch("names", "stream", number, lambda: Task.put(task())) is True  # noqa: B023
+
+        assert sorted(in_threads(make_live.db, *[write] * 4)) == [False, False, False, True]
+    assert Task.select().count() == 5
+
+
+def test_transitions_are_added_up_also_when_its_rows_were_cleaned_up(make):
+    name = 'a "table" of `mine`, 100 %'
+    tally = make().xq.pipeline.rollup(name)
+    tally.install()
+    tube = ONE._replace(tube="a 'tube' \u00e9\U0001f986")
+    other = tube._replace(tube=tube.tube.upper())
+    assert tally.add("stream", 0, [ONE, tube])
+    assert tally.add("stream", 1, [ONE._replace(n=5), ONE._replace(bucket=120), other])
+    for number in (1, 0):
+        assert not tally.add("stream", number, [ONE])
+    assert tally.add("stream", 2, [])
+    mark = "`" if isinstance(make.db, pw.MySQLDatabase) else '"'
+    table = f"{mark}{name.replace(mark, 2 * mark)}{mark}"
+    if not isinstance(make.db, pw.SqliteDatabase):
+        table = table.replace("%", "%%")
+    assert counted(make.db, table) == {ONE[:-1]: 6, tube[:-1]: 1, ONE._replace(bucket=120)[:-1]: 1, other[:-1]: 1}
+    make.db.execute_sql(f"DELETE FROM {table}")
+    tally.install()
+    assert tally.add("stream", 3, [ONE._replace(n=3)])
+    assert counted(make.db, table) == {ONE[:-1]: 3}
+
+
+def test_a_view_of_a_tally_tells_the_throughput(make):
+    tally = make().xq.pipeline.rollup("told")
+    tally.install()
+    moves = {
+        "put": ["XR put 3", "XW put 4", "XT write 1"],
+        "taken": ["RT take 5"],
+        "done": ["TD ack 1", "TX ack 2", "TZ ack 4", "BD switch 8"],
+        "buried": ["TB bury 2", "RB bury 1"],
+        "killed": ["RX kill 6", "WX write 1"],
+        "expired": ["RX ttl 1", "BX lifetime 7"],
+        "": ["TR release 5", "TT touch 5", "ZX zombie 4", "DX kill 1", "XD write 9", "WR delay 5"],
+    }
+    told = [
+        ONE._replace(source=ends[0], target=ends[1], event=event, n=int(n))
+        for several in moves.values()
+        for ends, event, n in map(str.split, several)
+    ]
+    tally.add("stream", 0, told)
+    (found,) = make.db.execute_sql("SELECT * FROM told_throughput").fetchall()
+    assert tuple(found) == ("Task", "", "minute", 60, 8, 6, 15, 3, 7, 8)
+
+
+def test_a_tally_of_other_queues_is_refused(make):
+    Task = make()
+    tally = Task.xq.pipeline.rollup("told")
+    for batch in range(2):  # before there is a batch, and after it
+        tally.install("Page, Order")
+        with pytest.raises(xq.BadValue, match="counts other queues"):
+            tally.install("Page, Refund")
+        assert tally.add("stream", batch, [ONE], "Page, Order")
+    with pytest.raises(xq.BadValue, match="another stream"):
+        tally.add("stream", 2, [ONE], "Page, Refund")
+    assert counted(make.db) == {ONE[:-1]: 2}

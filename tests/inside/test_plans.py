@@ -1,0 +1,181 @@
+"""How SQLite and PostgreSQL run the statements of a queue: by an index, and each batch once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conftest import DATABASES, live
+from tests.golden.regenerate import QUEUES, dialect
+from tests.steps import another_program, is_exact
+
+# SQLite: a table full of rows, most of them in one state
+
+MANY, FEW = 1_500, 60
+STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWBD", "integers": "RT"}
+
+
+def plans_of(db: pw.Database, call: Callable[[], Any]) -> list[list[str]]:
+    """How SQLite runs the statements of a call."""
+    asked: list[str] = []
+    connection = db.connection()
+    connection.set_trace_callback(asked.append)
+    call()
+    connection.set_trace_callback(None)
+    of_rows = [sql for sql in asked if re.match("WITH|SELECT|INSERT|UPDATE|DELETE", sql)]
+    return [[step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}")] for sql in of_rows]
+
+
+def faults(table: str, plan: list[str]) -> list[str]:
+    """The steps of a plan that cost more the more rows the table has: not a walk along the oldest until its LIMIT."""
+    scan = re.compile(rf'SCAN (TABLE )?"?{table}"?(?!\w)(?!.* {table}_xq_oldest)')
+    return [step for step in plan if step != GROUPED and ("TEMP B-TREE" in step or scan.match(step))]
+
+
+GROUPED = "USE TEMP B-TREE FOR GROUP BY"  # of the counters
+
+
+def row(queue: Any, i: int, state: str) -> dict[str, Any]:
+    """A row in a state, as another program may have written it."""
+    of, fields = dialect(queue), queue.model._meta.fields
+    later: Any = queue.clock.now + 1_000_000 + i
+    if "runat" in of.roles and of.kind("runat") == "datetime":
+        later = dt.datetime.fromtimestamp(later, dt.UTC).replace(tzinfo=None)
+    roles = {
+        "status": of.words.get(state, 9),
+        "runat": later if state in "TWZR" else None,
+        "deadline": later if state in "RTWB" else None,
+        "priority": i % 3,
+        "tube": ("news", "it's", None)[i % 3],
+        "owner": "someone/1.2.3" if state == "T" else None,
+        "unique": f"n{i}",
+    }
+    own = {"url": "u", "address": "a", "host": f"h{i % 50}", "number": i, "id": i}
+    values = {name: value for name, value in own.items() if name in fields}
+    return values | {of.source.roles[role].name: value for role, value in roles.items() if role in of.roles}
+
+
+@pytest.fixture
+def db() -> Iterator[pw.Database]:
+    with closing(pw.SqliteDatabase(":memory:")) as database:
+        yield database
+
+
+def filled(db: pw.Database, name: str, most: str, analyzed: bool) -> Any:
+    """A queue with rows in every state, and some that are not the queue's (?), most of them in one state."""
+    queue = QUEUES[name](db)
+    db.create_tables([queue.model])
+    states = [state for state in (*queue.machine.states, "?") for _ in range(MANY if state == most else FEW)]
+    with db.atomic():
+        for batch in pw.chunked([row(queue, i, state) for i, state in enumerate(states, 1)], 500):
+            queue.model.insert_many(batch).execute()
+        of = dialect(queue)
+        if "owner" not in of.roles:
+            held = f"SELECT {', '.join(of.keys)}, 'someone/1.2.3' FROM {of.table} WHERE {of.is_state('T')}"
+            db.execute_sql(f"INSERT INTO {of.quote(of.name('owner'))} {held}")
+    if analyzed:
+        db.execute_sql("ANALYZE")
+    return queue
+
+
+def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What a program does with a queue, one call after the other."""
+    has = queue.machine.sources
+    own = {"url": "u", "address": "a", "host": "h", "number": 1_000_000}
+    new = {field: value for field, value in own.items() if field in queue.model._meta.fields}
+    news = [{**new, "number": i} if "number" in new else new for i in (1_000_001, 1_000_002)]
+    yield "put", partial(queue.put, new)
+    yield "put_many", partial(queue.put_many, news)
+    yield "take", queue.take
+    yield "take_many", partial(queue.take_many, 5)
+    if "tube" in queue.machine.roles:
+        yield "take of a tube", partial(queue.take, tube="news")
+        yield "take_many of a tube", partial(queue.take_many, 5, tube="it's")
+    yield "ack of a take", partial(queue.ack, queue.take())
+    for name in ("ack", "release", "bury", "snatch", "peek", "kill"):
+        if name == "peek" or has(name):
+            yield f"{name} by key", partial(getattr(queue, name), queue.take().get_id())
+    if has("touch"):
+        yield "touch", partial(queue.touch, queue.take().get_id(), 5)
+    if len(queue.adapter.store.key) == 1:
+        yield "ack_many", partial(queue.ack_many, [found.id for found in queue.take_many(3)])
+        yield "kill_many", partial(queue.kill_many, queue.take_many(3))
+    if has("dig"):
+        yield "dig n", partial(queue.dig, n=5)
+        yield "dig all", queue.plow
+    with queue.session() as session:
+        queue.take_many(3)
+        yield "the end of a session", session.close
+    if "runat" in queue.machine.roles:
+        yield "taken", queue.taken
+        yield "release_all", queue.release_all
+    yield "stats", queue.stats
+    yield "count", queue.count
+    queue.clock.tick(2_000_000)
+    yield "due", queue._takes.timers.seconds
+    yield "sweep", queue.sweep
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["not analyzed", "analyzed"])
+@pytest.mark.parametrize(("name", "most"), [(name, most) for name in STATES for most in STATES[name] + "?"])
+def test_a_call_reads_and_sorts_no_whole_table_whatever_state_most_rows_are_in(name, most, analyzed, db):
+    queue = filled(db, name, most, analyzed)
+    table = queue.adapter.store.table
+    (whole,) = plans_of(db, lambda: db.execute_sql(f"SELECT * FROM {dialect(queue).table}"))
+    assert faults(table, whole), "this is what is looked for"
+    wrong = {(call, step) for call, run in calls(queue) for plan in plans_of(db, run) for step in faults(table, plan)}
+    assert wrong == set()
+
+
+# PostgreSQL
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[pw.Database]:
+    with DATABASES["postgres"](tmp_path) as db:
+        yield db
+
+
+def plan_of_take(connection: Any, begins: str = "") -> str:
+    """As this connection has prepared it, whatever the values."""
+    ((name, values),) = connection.execute(
+        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s",
+        [f"{begins}%SKIP LOCKED%"],
+    ).fetchall()
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    lines = connection.execute(f"EXPLAIN EXECUTE {name} ({', '.join(['NULL'] * values)})").fetchall()
+    return "\n".join(line for (line,) in lines)
+
+
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(postgres, roles):
+    Task: Any = live(postgres)({"keep": True}, roles=("runat", *roles))
+    Task.xq.put_many([{}] * 50)
+    for other in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
+        postgres.execute_sql(f"SET enable_{other} = off")
+    assert [found.id for found in Task.xq.take_many(3)] == [1, 2, 3]
+    assert "Nested Loop Semi Join" in plan_of_take(postgres.connection())
+    assert is_exact(Task)
+
+
+def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(postgres):
+    Task: Any = live(postgres)({"keep": True, "history": True})
+    Task.xq.put_many([{}] * 20)
+    for _ in range(6):  # from then on its statements are prepared
+        Task.put({}).take().ack()
+        Task.xq.history(1)
+    for how in ("name TYPE varchar(200)", "size TYPE bigint", "name TYPE text", "size TYPE int"):
+        another_program(postgres, f"ALTER TABLE task ALTER {how}, ADD other int")
+        assert Task.put({"name": "a"}).name == "a"
+        assert Task.take().ack().status == "D"
+        another_program(postgres, "ALTER TABLE task DROP other")
+        assert Task.xq.ack_many(Task.xq.take_many(2))[0].status == "D"
+    assert is_exact(Task)

@@ -1,0 +1,274 @@
+"""A driver of Spark is killed in the midst of what it does, and nothing is lost or twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import peewee as pw
+import pytest
+from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+import xq
+from tests import conftest
+from tests.conftest import live
+from tests.factories import tasks
+from tests.spark.archives import FEATURES, done, ids, told
+from tests.spark.drivers import driver
+from tests.spark.sinks import Sink, drain, stream
+from tests.spark.sinks import told as in_history
+from tests.steps import eventually, is_exact, state, transitions
+from tests.support.pipeline import staged_rows
+from xq.adapters.spark.archives import archive, history, restore
+from xq.adapters.spark.archives import tasks as all_tasks
+from xq.adapters.spark.session import offer
+from xq.adapters.spark.source import Xq
+from xq.adapters.spark.writer import Message, Writer
+from xq.pipeline import archives, spans
+
+shared_db = conftest.shared_db  # on the servers as well
+
+ON_SQLITE = pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+
+
+def session(master: str = "local[2]") -> SparkSession:
+    return xq.spark.session(master=master, driver_memory="512m", sql_shuffle_partitions=1)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# archives
+
+# What an archive does, in this order, and after which of it a process may be killed: what it is of, its name, and
+# at which of its calls, before (False) or after it (True).
+ARCHIVES, FOLDER = "xq.pipeline.archives:Archives", "xq.adapters.spark.files:Folder"
+ARCHIVING: list[tuple[Any, ...]] = [
+    (ARCHIVES, "prepare", 1, True),
+    (ARCHIVES, "_in_parts", 1, True),  # some tasks are in the staging table, and others not yet
+    (ARCHIVES, "stage", 1, True),
+    (FOLDER, "write", 1, False),  # it is written
+    (FOLDER, "move", 1, False),
+    (FOLDER, "move", 1, True),
+    ("xq.pipeline.archives", "delete", 1, True),  # of the staging table
+    (ARCHIVES, "forget", 1, True),
+    (FOLDER, "move", 2, False),
+    (FOLDER, "move", 2, True),
+    ("xq.pipeline.spans", "delete", 1, True),  # of the history
+]
+RESTORING: list[tuple[Any, ...]] = [
+    (ARCHIVES, "loading", 1, True),
+    (ARCHIVES, "loaded", 1, False),
+    (ARCHIVES, "loaded", 1, True),
+    (FOLDER, "move", 1, False),
+    (FOLDER, "move", 1, True),
+    (ARCHIVES, "_in_parts", 1, True),
+    (ARCHIVES, "put_back", 1, True),
+    (FOLDER, "delete", 1, True),
+]
+
+
+def some(points: list[tuple[Any, ...]], db: pw.Database) -> list[tuple[str, int]]:
+    """Those of the points that are tried on this database: each on one, as a process costs seconds."""
+    kinds = (pw.SqliteDatabase, pw.PostgresqlDatabase, pw.MySQLDatabase)
+    return points[next(i for i, kind in enumerate(kinds) if isinstance(db, kind)) :: len(kinds)]
+
+
+def killed(spark: SparkSession, Task: Any, what: str, out: str, point: tuple[Any, ...]) -> None:
+    """Have another process archive or restore, and be killed in the midst of it."""
+    gateway: Any = spark.sparkContext._gateway
+    java = gateway.gateway_parameters
+    with driver(Task._meta.database, archives_and_dies, str(java.port), java.auth_token, what, out, point) as process:
+        assert process.join() == -signal.SIGKILL, f"{point} was not reached"
+
+
+def archives_and_dies(db: pw.Database, tell: Any, port: str, secret: str, what: str, out: str, point: Any) -> None:
+    """What the driver does, on the Java of the tests: to start another takes ten times as long."""
+    Task = live(db)(FEATURES)
+    of, name, at, after = point
+    owner = resolve_name(of)
+    method, calls = getattr(owner, name), iter(range(1, sys.maxsize))
+
+    def dies(*args: Any, **named: Any) -> Any:
+        call = next(calls)
+        if call == at and not after:
+            die()
+        found = method(*args, **named)
+        if call == at:
+            die()
+        return found
+
+    setattr(owner, name, dies)
+    archives.BATCH = archives.ROWS = spans.ROWS = 2  # type: ignore[attr-defined]
+    os.environ |= {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
+    gateway = launch_gateway()
+    SparkContext._ensure_initialized(gateway=gateway)
+    java: Any = gateway.jvm.org.apache.spark
+    running = java.api.java.JavaSparkContext.fromSparkContext(java.SparkContext.getOrCreate())
+    context = SparkContext(gateway=gateway, jsc=running, conf=SparkConf(_jconf=running.getConf()))
+    spark = SparkSession(context).newSession()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    getattr(xq.spark, what)(xq.spark.register(spark), Task, out)
+
+
+def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
+    keys = []
+    for point in some(ARCHIVING, make_live.db):
+        keys += done(Task, 5)
+        before = {(found.id, found.key) for found in history(spark, Task, out).collect()}
+        killed(spark, Task, "archive", out, point)
+        assert [key for key in ids(all_tasks(spark, Task, out)) if key in keys] == keys, point
+        now = [(found.id, found.key) for found in history(spark, Task, out).collect()]
+        assert len(now) == len(set(now)), point
+        assert before <= set(now), point
+        assert is_exact(Task)
+    archive(spark, Task, out)
+    assert not Task.xq.pipeline.archives.runs()
+    assert {state(Task, key) for key in keys} == {"X"}
+    assert [key for key in ids(all_tasks(spark, Task, out)) if key in keys] == keys
+
+
+def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_live, tmp_path):
+    Task, out = make_live(FEATURES), str(tmp_path)
+    keys = done(Task, 5)
+    before = told(all_tasks(spark, Task, out))
+    for point in some(RESTORING, make_live.db):
+        archive(spark, Task, out)
+        killed(spark, Task, "restore", out, point)
+        assert told(all_tasks(spark, Task, out)) == before, point
+        assert is_exact(Task)
+    restore(spark, Task, out)
+    assert told(all_tasks(spark, Task, out)) == before
+    assert {state(Task, key) for key in keys} == {"D"}
+    assert not Task.xq.pipeline.archives.runs()
+
+
+# writes
+
+ROWS = 100
+
+
+class FailingWriter(Writer):
+    """Each first attempt fails when its rows are durable; of a job with a driver, that is killed before the commit."""
+
+    driver: str | None
+
+    def write(self, iterator: Any) -> Message:
+        message = super().write(iterator)
+        task = TaskContext.get()
+        assert task is not None
+        if task.attemptNumber() == 0:
+            raise RuntimeError("lost after all was written")
+        return message
+
+    def commit(self, messages: Any) -> None:
+        if self.driver:
+            parent = os.getppid()
+            os.kill(int(self.driver), signal.SIGKILL)
+            eventually(lambda: os.getppid() != parent)  # Java has ended with the driver
+        else:
+            super().commit(messages)
+
+
+class Failing(Xq):
+    @classmethod
+    def name(cls) -> str:
+        return "failing"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        found = FailingWriter(super().writer(schema, overwrite).job)  # type: ignore[attr-defined]
+        found.driver = self.options.get("driver")
+        return found
+
+
+def write(spark: SparkSession, Task: Any, name: str, source: str = "xq", **options: Any) -> None:
+    frame = spark.createDataFrame([(name, size) for size in range(ROWS)], "name STRING, size INT")
+    frame.write.format(source).options(**xq.spark.options(Task), **options).mode("append").save()
+
+
+def writes(db: pw.Database, tell: Any) -> None:
+    Task, spark = live(db)(), session("local[2,3]")
+    offer(spark, Failing)
+    write(spark, Task, "tried", "failing")
+    write(spark, Task, "killed", "failing", job="killed", driver=os.getpid())
+
+
+def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spark, make_live):
+    Task = make_live()
+    with driver(make_live.db, writes) as process:
+        assert process.join() == -signal.SIGKILL
+    assert transitions(Task) == {"X-R": ROWS}, "of the tasks that were tried again"
+    for _ in range(2):
+        write(spark, Task, "killed", job="killed")
+    assert transitions(Task) == {"X-R": 2 * ROWS}
+    put = sorted((task.name, task.size) for task in Task.select())
+    assert put == [(name, size) for name in ("killed", "tried") for size in range(ROWS)]
+    assert is_exact(Task)
+    assert staged_rows(Task) == 0
+
+
+# consume
+
+
+def works_for_ever(db: pw.Database, tell: Any) -> None:
+    def work(df: Any) -> Any:
+        tell("working")
+        sys.stdin.read()
+
+    xq.spark.consume(session(), live(db)(FEATURES), work, on_error="release")
+
+
+def test_a_driver_that_is_killed_has_all_given_back(make_live):
+    Task = make_live(FEATURES)
+    assert Task.take() is None  # from here on this process looks who lives
+    Task.xq.put_many(tasks(10))
+    with driver(make_live.db, works_for_ever) as process:
+        assert process.told() == "working"
+        assert Task.xq.count("T") == 10
+        process.kill()
+        eventually(lambda: Task.xq.count("R") == 10)
+    assert transitions(Task) == {"X-R": 10, "R-T": 10, "T-R": 10}
+
+
+# streams
+
+
+class Killed(Sink):
+    """Kills its driver in its second batch, before that is written or after it, which its name says."""
+
+    def write(self, df: Any, batch: int) -> None:
+        if batch == 1 and self.path.name == "before":
+            die()
+        super().write(df, batch)
+        if batch == 1:
+            die()
+
+
+def streams(db: pw.Database, tell: Any, path: str) -> None:
+    options = xq.spark.options(live(db)({"history": True}), "history")
+    stream(session(), options, Killed(Path(path)), maxRows=4).start().awaitTermination()
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(("name", "sizes"), [("before", [4]), ("after", [4, 4])])
+def test_a_stream_whose_driver_is_killed_around_a_batch_loses_and_doubles_nothing(
+    spark, make_live, tmp_path, name, sizes
+):
+    Task, path = make_live({"history": True}), tmp_path / name
+    Task.xq.put_many(tasks(10))
+    with driver(make_live.db, streams, str(path)) as process:
+        assert process.join() == -signal.SIGKILL
+    sink = Sink(path)
+    assert sink.sizes() == sizes
+    Task.xq.ack_many([taken.id for taken in Task.xq.take_many(10)])
+    drain(spark, Task, sink, maxRows=7)
+    assert sink.rows() == in_history(Task)

@@ -1,0 +1,228 @@
+"""Streams into the database of a queue, and of its history: each batch once."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import xq
+from tests.conftest import live
+from tests.factories import task, tasks
+from tests.spark.sinks import Sink, drain, told
+from tests.steps import PATIENCE, eventually
+from tests.support.console import consoles, visitor  # noqa: F401
+from xq import serve
+
+
+def one_by_one(spark: SparkSession, folder: Path, n: int) -> DataFrame:
+    """A stream of so many files of one line each, 0, 1, 2 ..., with a batch for each."""
+    folder.mkdir(exist_ok=True)
+    for i in range(n):
+        folder.joinpath(f"{i}.txt").write_text(f"{i}\n")
+        os.utime(folder / f"{i}.txt", (i, i))
+    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+
+
+def run(batches: DataFrame, function: Any, checkpoint: Path) -> None:
+    """Run a stream over what is there."""
+    writer = batches.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def test_each_batch_is_written_once(spark, make_live, tmp_path):
+    Task = make_live()
+    batches, seen = one_by_one(spark, tmp_path / "in", 2), list[str]()
+
+    def read(batch: DataFrame) -> str:
+        assert not Task.xq.adapter.store.in_transaction()
+        return "".join(row["value"] for row in batch.collect())
+
+    def write(name: str) -> None:
+        assert Task.xq.adapter.store.in_transaction()
+        seen.append(name)
+        Task.xq.put(task(name=name))
+        if fails:
+            raise ZeroDivisionError
+
+    sink = xq.spark.write_batch(Task, "names", write, read)
+
+    def twice(batch: DataFrame, number: int) -> None:
+        sink(batch, number)
+        sink(batch, number)
+
+    fails = True
+    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+        run(batches, twice, tmp_path / "checkpoint")
+    assert Task.select().count() == 0
+    fails = False
+    run(batches, twice, tmp_path / "checkpoint")
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        run(batches, sink, tmp_path / "another")
+    assert ([found.name for found in Task.select().order_by(Task.id)], seen) == (["0", "1"], ["0", "0", "1"])
+
+
+def test_what_is_no_sink_of_a_stream_is_refused(spark, make_live):
+    Task = make_live()
+    with pytest.raises(xq.BadValue, match="foreachBatch"):
+        xq.spark.write_batch(Task, "names", print)(spark.range(1), 0)
+    for write, read in ((None, print), (print, 5)):
+        with pytest.raises(xq.BadType):
+            xq.spark.write_batch(Task, "names", write, read)  # type: ignore[arg-type]
+    Memory = live(pw.SqliteDatabase(":memory:"))()
+    with pytest.raises(xq.ConfigurationError, match="in memory"):
+        xq.spark.write_batch(Memory, "names", print)
+    Memory._meta.database.close()
+
+
+# what queues do
+
+FEATURES = {"keep": True, "buried": True, "history": True}
+
+
+def count(spark: SparkSession, queues: Any, folder: Path, **options: Any) -> None:
+    """Have the table told hold what the history tells now, or, on MariaDB, told two seconds ago."""
+    query = xq.spark.stream(spark, queues, "told", str(folder / "checkpoint"), available_now=True, **options)
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def counted(Task: Any, columns: str = "queue, tube, unit, source, target, event") -> dict[tuple[Any, ...], int]:
+    found = Task._meta.database.execute_sql(f"SELECT {columns}, SUM(n) FROM told GROUP BY {columns}").fetchall()
+    return {tuple(row[:-1]): int(row[-1]) for row in found}
+
+
+def of_history(Task: Any) -> dict[tuple[Any, ...], int]:
+    rows = Task.xq.history()
+    return Counter(("Task", row.tube or "", "minute", row.source, row.target, row.event) for row in rows)
+
+
+def is_current(spark: SparkSession, Task: Any, folder: Path, **options: Any) -> bool:
+    count(spark, Task, folder, **options)
+    return counted(Task) == of_history(Task)
+
+
+def busy(Task: Any) -> None:
+    """Each kind of transition that the queue has."""
+    Task.xq.put_many([*tasks(3, tube="a"), task(tube="\U0001f986 'b'"), task()])
+    done, buried, back, killed, _ = Task.xq.take_many(5)
+    Task.ack(done)
+    Task.bury(buried)
+    Task.release(back)
+    Task.kill(killed)
+
+
+@pytest.fixture
+def queue(make_live):
+    return make_live(FEATURES, roles=("tube",))
+
+
+def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path, max_rows=4), PATIENCE)
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)
+    assert sum(counted(queue).values()) == len(queue.xq.history()) > 20
+    buckets = {bucket for (bucket,) in counted(queue, "bucket")}
+    assert buckets == {row.at_us // 60_000_000 * 60 for row in queue.xq.history()}
+    sums = "SUM(put), SUM(taken), SUM(done), SUM(buried), SUM(killed), SUM(expired)"
+    throughput = queue._meta.database.execute_sql(f"SELECT {sums} FROM told_throughput").fetchone()
+    assert [int(n) for n in throughput] == [10, 10, 2, 2, 2, 0]
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        count(spark, queue, tmp_path / "another")
+    assert counted(queue) == of_history(queue)
+    page = visitor(serve.app([queue], activity="told")).get("/q/Task/activity").text
+    shown = re.findall(r"<b>(\d+)</b><span>(put|done|buried|killed|expired)</span><svg", page)
+    assert shown == [("10", "put"), ("2", "done"), ("2", "buried"), ("2", "killed"), ("0", "expired")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"queues": []}, xq.BadValue),
+        ({"queues": 5}, xq.BadType),
+        ({"table": ""}, xq.BadValue),
+        ({"spark": None}, xq.BadType),
+        ({"checkpoint": None}, xq.BadType),
+        ({"unit": "week"}, xq.BadValue),
+        ({"every": 0}, xq.BadValue),
+        ({"every": float("inf")}, xq.BadValue),
+        ({"table": "task"}, xq.ConfigurationError),
+        ({"max_rows": True}, xq.BadValue),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(spark, queue, tmp_path, wrong, error):
+    given: dict[str, Any] = {"spark": spark, "queues": queue, "table": "told", "checkpoint": str(tmp_path), **wrong}
+    with pytest.raises(error):
+        xq.spark.stream(**given)
+    assert "told" not in queue._meta.database.get_tables()
+    assert not spark.streams.active
+
+
+# the history as a stream: nothing lost and nothing doubled, whoever writes meanwhile
+
+
+def has_all(spark: Any, queue: Any, sink: Sink) -> bool:
+    """Whether each row was read once. On MariaDB a number that no row has may be of one to come, for two seconds."""
+    drain(spark, queue, sink)
+    return sink.rows() == told(queue)
+
+
+def test_batches_have_as_many_rows_as_they_may_and_each_row_once(spark, make_live, tmp_path):
+    Task = make_live({"history": True})
+    sink = Sink(tmp_path / "sink")
+    drain(spark, Task, sink)
+    assert sink.rows() == []
+    Task.xq.put_many(tasks(5))  # as one transaction
+    Task.ack(Task.take())
+    drain(spark, Task, sink, maxRows=3, columns="id,key,source,target,dur_us")
+    assert sink.sizes() == [3, 3, 1]
+    Task.xq.put_many(tasks(2))
+    drain(spark, Task, sink, partitions=2)
+    assert sink.rows() == told(Task)
+    timed = {row.id: row.dur_us for row in Task.xq.history()}
+    assert dict(sink.rows("id, dur_us")[:7]) == dict(list(timed.items())[:7])
+
+
+def test_writers_at_once_lose_nothing(spark, make_live, tmp_path):
+    Task = make_live({"history": True})
+    Task.xq.install()
+    sink = Sink(tmp_path / "sink")
+
+    def write(n: int) -> None:
+        for i in range(15):
+            with make_live.db.atomic() as transaction:
+                Task.xq.put_many(tasks(3))
+                Task.take()
+                if i % 5 == n:
+                    transaction.rollback()
+        make_live.db.close()
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        drain(spark, Task, sink, maxRows=40)
+    for thread in threads:
+        thread.join()
+    eventually(lambda: has_all(spark, Task, sink))
+
+
+def test_only_the_history_is_a_stream(spark, make_live, tmp_path):
+    read = spark.readStream.format("xq").options(**xq.spark.options(make_live())).load()
+    with pytest.raises(PySparkException, match="a stream of its history, .*, not of its "):
+        read.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
