@@ -72,6 +72,7 @@ from django.db import connections, models
 from django.test.utils import modify_settings
 
 from tests import timing
+from tests.browser import browser, window  # noqa: F401 (fixtures)
 from tests.conftest import SERVERS, database_on
 from tests.django.apps import App, installed
 from tests.django.sites import manage  # noqa: F401
