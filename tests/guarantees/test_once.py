@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 from typing import Any
+
+import pytest
 
 import xq
 from tests.conftest import Maker
@@ -46,35 +49,25 @@ def test_what_falls_due_is_moved_once(make_live):
     assert transitions(Task) == {"X-W": 300, "W-R": 300}
 
 
-def test_one_task_is_put_of_each_unique_value(make_live):
-    Task = make_live({"unique": True}, roles=("unique",))
+@pytest.mark.parametrize(
+    ("features", "roles", "refusal", "calls", "put"),
+    [
+        pytest.param({"unique": True}, ("unique",), xq.Duplicate, 10, 10, id="one of each unique value"),
+        pytest.param({"limit": 25}, (), xq.Full, 10, 25, id="no more than the limit"),
+    ],
+)
+def test_of_tasks_that_all_put_there_are(make_live, features, roles, refusal, calls, put):
+    Task = make_live(features, roles=roles)
 
     def script():
-        put = 0
-        for i in range(10):
-            try:
-                put += Task.put(task(job=f"{i}")) is not None
-            except xq.Duplicate:
-                pass
-        yield put
+        done = 0
+        for i in range(calls):
+            with suppress(refusal):
+                Task.put(task(job=f"{i}") if roles else task())
+                done += 1
+        yield done
 
-    assert sum(yields(make_live.db, script)) == 10
-    assert is_exact(Task)
-
-
-def test_no_more_are_put_than_the_limit(make_live):
-    Task = make_live({"limit": 25})
-
-    def script():
-        put = 0
-        for _ in range(10):
-            try:
-                put += Task.put(task()) is not None
-            except xq.Full:
-                pass
-        yield put
-
-    assert sum(yields(make_live.db, script)) == 25
+    assert sum(yields(make_live.db, script)) == put
     assert is_exact(Task)
 
 

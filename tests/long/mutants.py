@@ -410,7 +410,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/drivers.py",
         'begin = "BEGIN IMMEDIATE"',
         'begin = "BEGIN"',
-        (f"{GUARANTEES}/test_once.py::test_one_task_is_put_of_each_unique_value",),
+        (f"{GUARANTEES}/test_once.py::test_of_tasks_that_all_put_there_are",),
     ),
     # PostgreSQL and MariaDB
     Mutant(
@@ -418,7 +418,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/server.py",
         "                self.one_at_a_time(connection, within)\n                return run(connection",
         "                return run(connection",
-        (f"{GUARANTEES}/test_once.py::test_no_more_are_put_than_the_limit", f"{CORE}/test_limit.py"),
+        (f"{GUARANTEES}/test_once.py::test_of_tasks_that_all_put_there_are", f"{CORE}/test_limit.py"),
     ),
     Mutant(
         "a session whose process lives is reaped",

@@ -34,6 +34,12 @@ WORKERS = 2
 PATIENCE = 120  # seconds in which a process must have started
 TICK = 0.02  # seconds between two looks
 AGAIN = 3  # seconds after which executors are killed again, where no task was lost
+# The Python of the workers. That of an executor waits as long as there is a file `held`; that of a driver does not.
+HELD = """\
+#!/bin/sh
+case "$PWD" in {folder}/work/*) while [ -e {folder}/held ]; do sleep 0.05; done ;; esac
+exec {python} "$@"
+"""
 PLAY = """\
 A master and two workers run until Ctrl-C. The queue is on PostgreSQL or MariaDB:
 
@@ -98,8 +104,9 @@ class Cluster:
 
     @contextmanager
     def losing_executors(self, spark: SparkSession) -> Iterator[None]:
-        """kill -9 all executors within the block, again and again until a stage that runs in it has lost tasks."""
+        """kill -9 all executors within the block while they run tasks of it. These wait for their Python until then."""
         tracker, over, lost = spark.sparkContext.statusTracker(), threading.Event(), list[int]()
+        held = Path(self.folder, "held")
 
         def watch() -> None:
             killed = 0.0
@@ -109,8 +116,10 @@ class Cluster:
                 if any(info.numActiveTasks for info in active) and time.monotonic() - killed > AGAIN:
                     self.kill_executors()
                     killed = time.monotonic()
+            held.unlink()
 
-        self.kill_executors()  # so that the first stage waits for their Python to start, and is not over at once
+        held.touch()
+        self.kill_executors()  # and with them each Python that has started
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
@@ -179,7 +188,9 @@ def cluster(python: str | None = None) -> Iterator[Cluster]:
     processes = _Processes(folder)
     try:
         processes.start("master", "master", "--port", "0")
-        python = python or without_xq(folder / "python")
+        waiting = folder / "waiting-python"
+        waiting.write_text(HELD.format(folder=folder, python=python or without_xq(folder / "python")))
+        waiting.chmod(0o700)
         url = processes.said("master", r"Starting Spark master at (spark://\S+)")
         names = [f"worker-{number}" for number in range(WORKERS)]
         for name in names:
@@ -187,7 +198,7 @@ def cluster(python: str | None = None) -> Iterator[Cluster]:
             processes.start(name, "worker", *size, url)
         for name in names:
             processes.said(name, "Successfully registered with (master)")
-        yield Cluster(url, python, str(folder), processes.groups)
+        yield Cluster(url, str(waiting), str(folder), processes.groups)
     finally:
         processes.end()
 
