@@ -81,7 +81,7 @@ test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browser
 	$(PYTEST) $(SLOW) --tier long $(ARGS)
 	@$(MAKE) --no-print-directory spark-connect django-4.2 ARGS=
 	@for version in 3.12 3.13; do \
-		if command -v python$$version >/dev/null; then $(MAKE) --no-print-directory test-sqlite PYTHON=python$$version ARGS=; \
+		if python$$version -c '' 2>/dev/null; then $(MAKE) --no-print-directory test-sqlite PYTHON=python$$version ARGS=; \
 		else echo "python$$version is not here, so nothing was tested on it"; fi || exit 1; \
 	done
 

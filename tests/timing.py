@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
+from dis import get_instructions
 from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -124,6 +125,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
         code = codes.pop()
         names |= {*code.co_names}
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        yield from (ModuleType(each.argval) for each in get_instructions(code) if each.opname == "IMPORT_NAME")
     values = [function.__globals__[name] for name in names & function.__globals__.keys()]
     values += [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     for value in values:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, eventually, is_exact, state, transitions
@@ -36,6 +40,23 @@ def test_worker_processes_do_each_task_once(make_live, tmp_path):
     assert f"{os.getpid()}" not in {pid for pid, _ in lines}
     assert transitions(Task) == {"X-R": 30, "R-T": 30, "T-X": 30}
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_live, kind):
+    Task = make_live({"keep": True}, roles=("tube",))
+
+    def work(found: Any) -> None:
+        if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
+            eventually(lambda: state(Task, first.id) == "D" and Task.xq.waiting())
+
+    async def coroutine(found: Any) -> None:
+        await asyncio.to_thread(work, found)
+
+    first, *_ = Task.xq.put_many([task(tube="a"), task(tube="b", name="0"), task(tube="b", name="1")])
+    Task.xq.worker(coroutine if kind == "asyncio" else work)
+    Task.xq.run(max_tasks=3, tubes=["a", "b"])
+    assert Task.xq.count("D") == 3
 
 
 def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_live, tmp_path):

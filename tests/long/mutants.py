@@ -689,6 +689,28 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{SPARK}/test_killed.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
         tier="rest",
     ),
+    # workers
+    Mutant(
+        "a worker that may take nothing ends, though another gives back what it has reserved",
+        "xq/runtime/workers/threads.py",
+        "return not (budget.is_spent or self._stop.wait(PAUSE))",
+        "return False",
+        (f"{GUARANTEES}/test_workers.py::test_what_a_worker_has_reserved_and_does_not_find_another_takes",),
+    ),
+    Mutant(
+        "the timeout of a prefetched task counts from its take",
+        "xq/runtime/lease.py",
+        "self.ends_at = math.inf  #",
+        "self.ends_at = math.inf if timeout is None else now + timeout  #",
+        (f"{UNIT}/test_workers.py",),
+    ),
+    Mutant(
+        "PostgreSQL does not notify",
+        "adapters/databases/postgres/triggers.sql",
+        "PERFORM pg_notify('{channel}', '') WHERE {not_silenced};",
+        "PERFORM 1;",
+        (f"{GUARANTEES}/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",),
+    ),
     # pauses and schedules
     Mutant(
         "a take of any tube takes from a paused one",

@@ -1,0 +1,32 @@
+"""How many tasks a program may still take, and until when a function may run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from xq.runtime import lease
+from xq.runtime.workers.threads import Budget
+
+
+def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():
+    budget = Budget(3, processes=2)
+    assert budget.share(0).reserve(3) == 3
+    assert (budget.share(1).reserve(1), budget.is_spent) == (0, False)
+    budget.share(0).begin()
+    assert budget.share(1).reserve(5) == 3
+    budget.share(1).settle(3, 3)
+    assert budget.is_spent
+
+
+def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, added = 100.0, list[lease.Lease]()
+    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
+    heart = SimpleNamespace(add=added.append)
+    taken = lease.Lease(heart, "a task", (), ttr=None, timeout=45)  # type: ignore[arg-type]
+    assert taken.next_at == float("inf")
+    now += 60
+    taken.start()
+    assert taken.next_at == now + 45
+    assert added == [taken]
