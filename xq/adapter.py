@@ -51,14 +51,14 @@ class QueueAdapter(Generic[T]):
     def definition(self) -> dict[str, Any]:
         """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
 
-        Features that are off and statuses equal to their letters are left out. After a `reconfigure` the features are
-        the new ones.
+        Features that are off, and statuses that all equal their letters, are left out. After a `reconfigure` the
+        features are the new ones.
         """
         definition = self._database.definition
         return {
             "fields": {role: field.name for role, field in definition.table.roles.items()},
             "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
-            "statuses": dict(definition.structure["statuses"]),
+            "statuses": dict(definition.words) if definition.structure["statuses"] else {},
             "tube_stats": list(definition.tube_stats),
         }
 

@@ -14,7 +14,18 @@ from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
 from xq.core.ports import Store, Table
-from xq.core.schema import check_key, default_id, key_of, offered, roles_of, tubes_of, used_by, words_of
+from xq.core.schema import (
+    check_key,
+    check_that_ack_keeps,
+    default_id,
+    key_of,
+    offered,
+    roles_of,
+    statuses_of,
+    tubes_of,
+    used_by,
+    words_of,
+)
 from xq.core.words import Wording
 from xq.engine.install import OWN
 from xq.engine.unit import Definition
@@ -88,6 +99,7 @@ def build(
             f"fields= must map the role 'status' to a field of {store.name}; a model that inherits from {store.base} "
             "needs no fields="
         )
+    words = statuses_of({} if statuses is None else statuses)
     table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
     if not apart:
         store.check_roles(table.roles)
@@ -95,11 +107,13 @@ def build(
         store,
         table,
         extends,
-        {} if statuses is None else statuses,
+        words,
         tubes_of(table, () if tube_stats is None else tube_stats),
         wording,
         {} if features is None else features,
     )
+    if not apart:
+        check_that_ack_keeps(definition.machine, words)
     handle = Queue(store, definition, clock)
     handle.aio = Aio(handle, aio)
     if worker is not None:

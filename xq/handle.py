@@ -457,13 +457,17 @@ class Queue(Operators[T]):
         """Put a waiting or finished task back: to R, or to W with `delay`."""
         return self._finish.one("restart", key, options)
 
-    def switch(self, key: object, to: str, **options: Any) -> T:
-        """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z."""
+    def switch(self, key: object, to: str | int, **options: Any) -> T:
+        """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
+
+        The state is named as with `by_state`.
+        """
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
-        if not isinstance(to, str) or to not in targets:
+        letter = self._tasks.wording.letter(to, targets)
+        if letter is None:
             known = self._tasks.wording.states(targets)
             raise BadValue(f"switch moves tasks of {self._store.name} to one of {known}, not to {shown(to)}")
-        return self._finish.one("switch", key, options, to=to)
+        return self._finish.one("switch", key, options, to=letter)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
@@ -574,25 +578,32 @@ class Queue(Operators[T]):
     # looking
 
     def _state(self, state: object) -> str:
-        if not isinstance(state, str) or state not in self.machine.states:
+        letter = self._tasks.wording.letter(state, self.machine.states)
+        if letter is None:
             known = self._tasks.wording.states(self.machine.states)
             raise BadValue(f"{self.name} has the states {known}, not {shown(state)}")
-        return state
+        return letter
 
     def peek(self, key: object) -> T:
         """Return a task without changing it. Raises NotFound."""
         parts, _ = self._tasks.identify(key)
         return self._tasks.returned(self._finish.look(parts)[0])
 
-    def by_state(self, state: str, n: int | None = None) -> list[T]:
-        """Return the tasks in a state, the oldest first, at most `n` of them (None: all)."""
+    def by_state(self, state: str | int, n: int | None = None) -> list[T]:
+        """Return the tasks in a state, the oldest first, at most `n` of them (None: all).
+
+        The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
+        """
         letter = self._state(state)
         statement = self._database.dialect.by_state(letter)
         limit = self._database.dialect.no_limit if n is None else count_of(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
-    def count(self, state: str | None = None) -> int:
-        """Return the number of tasks in a state, or in the queue. It reads the counters, not the table."""
+    def count(self, state: str | int | None = None) -> int:
+        """Return the number of tasks in a state (named as with `by_state`), or in the queue.
+
+        It reads the counters, not the table.
+        """
         letter = None if state is None else self._state(state)
         counts = self.stats().counts
         return sum(counts.values()) if letter is None else counts[letter]

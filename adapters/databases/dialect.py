@@ -14,7 +14,7 @@ from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
-from xq.adapters.databases.named import by_position, in_order
+from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.staging import Staging
@@ -169,7 +169,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
 
     def in_a_script(self, sql: str) -> str:
         """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
-        return sql
+        return filled(sql, now="NULL")
 
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:

@@ -209,6 +209,25 @@ class Selectors(Rates):
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
 
     @property
+    def unowned(self) -> str:
+        """Returns a query of the number of taken tasks without an owner: another program wrote their status."""
+        return f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self._is_unowned}"
+
+    @property
+    def times_unowned(self) -> str:
+        """Returns SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
+        ttr = self.machine.timer(TAKEN, "runat")
+        if ttr is None or ttr.default is None:
+            return ""
+        runat = self.roles["runat"]
+        at = self.moment(self.kind("runat"), f"{self.now} + {ttr.default!r}")
+        return f"UPDATE {self.table_in_schema} SET {runat} = {at} WHERE {self._is_unowned} AND {runat} IS NULL"
+
+    @property
+    def _is_unowned(self) -> str:
+        return f"{self.is_state(TAKEN)} AND {self.owner} IS NULL"
+
+    @property
     def statuses_in_use(self) -> str:
         """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
         status = self.exact(self.roles["status"], self.kind("status"))

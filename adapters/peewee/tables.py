@@ -132,7 +132,7 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
         model,
         fields={role: _field(model, column) for role, column in record["roles"].items()},
         features=_features(record["features"]),
-        statuses=record["statuses"],
+        statuses=record["statuses"] and record["statuses"] | record["states"],
         tube_stats=record["tube_stats"],
         methods=False,  # a column may have the name of a method
     )

@@ -37,7 +37,7 @@ SHAPES: Mapping[str, dict[str, Any]] = {
         "page": pw.IntegerField(),
         "meta": {"primary_key": pw.CompositeKey("site", "page")},
     },
-    "own statuses": {"options": {"statuses": {"R": "new", "B": "failed", "D": "R"}}},
+    "own statuses": {"options": {"statuses": {"R": "new", "T": "busy", "W": "later", "B": "failed", "D": "R"}}},
     "numbers as statuses": {
         "status": pw.IntegerField(default=1),
         "options": {"statuses": {"R": 1, "T": 2, "W": 3, "B": 4, "D": 5}},

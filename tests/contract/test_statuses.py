@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import peewee as pw
@@ -14,14 +15,30 @@ from tests.steps import bring, row, transitions
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 
 WORDS = {"R": "new", "T": "processing", "W": "later", "B": "it's failed", "D": "done"}
+NAMES = {"R": "ready", "T": "Taken", "W": "WAITING", "B": "buried", "D": "done"}
 NUMBERS = {"R": 0, "T": 1, "W": 2, "B": -3, "D": 100}
+
+
+class Numbers(IntEnum):
+    """Statuses as applications write them: also those of Django are integers or texts."""
+
+    R, T, W, B, D = range(5)
+
+
+class Words(StrEnum):
+    R, T, W, B, D = "new", "processing", "later", "it's failed", "done"
 
 
 STORED: dict[str, Any] = {
     "words": (lambda: pw.CharField(default="new"), WORDS),
     "numbers": (lambda: pw.IntegerField(default=0), NUMBERS),
-    "one letter": (lambda: pw.CharField(max_length=1, default="T"), {"R": "T", "T": "R"}),
-    "some": (lambda: pw.TextField(default="R"), {"B": "failed", "D": "R-"}),
+    "one letter": (lambda: pw.CharField(max_length=1, default="T"), {"R": "T", "T": "R", "W": "D", "B": "B", "D": "W"}),
+    "by name": (
+        lambda: pw.TextField(default="R"),
+        {"ready": "R", "T": "r", "W": "w", "buried": "failed", "Done": "R-"},
+    ),
+    "an enumeration": (lambda: pw.IntegerField(default=0), {each.name: each for each in Numbers}),
+    "texts of a class": (lambda: pw.CharField(default="new"), {each.name: each for each in Words}),
 }
 
 
@@ -29,11 +46,14 @@ STORED: dict[str, Any] = {
 def test_each_state_is_stored_as_its_word_and_moves_and_is_counted_under_it(make, stored):
     field, statuses = STORED[stored]
     Task = make(FEATURES, roles=("runat", "priority"), attributes={"status": field()}, statuses=statuses)
-    words = {letter: statuses.get(letter, letter) for letter in "RTWBD"}
+    words = dict(zip("RTWBD", statuses.values(), strict=True))
     for letter in "DBWTR":
         there = bring(Task, letter)
         assert there.status == row(Task, there).status == words[letter]
-        assert [each.id for each in Task.xq.by_state(letter)] == [there.id]
+        letters = [] if letter in words.values() else [letter, NAMES[letter]]  # an own word comes first
+        for named in [words[letter], *letters]:
+            assert [each.id for each in Task.xq.by_state(named)] == [there.id]
+            assert Task.xq.count(named) == 1
     assert Task.stats().counts == dict.fromkeys("RTWBD", 1)
     assert Task.xq.check() == []
     Task.xq.truncate()
@@ -103,7 +123,7 @@ def test_nothing_that_moves_many_tasks_touches_a_row_of_another_status(make, sta
     assert transitions(Task) == {}
 
 
-@pytest.mark.parametrize("statuses", [None, {"B": "B"}, {"B": "failed"}])
+@pytest.mark.parametrize("statuses", [None, {"R": "new", "T": "busy", "B": "failed"}])
 def test_a_state_that_this_queue_does_not_have_is_not_the_queues(make, statuses):
     Task = make({}, statuses=statuses)
     foreign = Task.create(status=(statuses or {}).get("B", "B"))

@@ -215,7 +215,9 @@ def overview(client) -> list[list[str]]:
 
 
 def test_the_index_links_a_page_of_all_queues_that_a_user_may_view_with_their_numbers(manage):
-    Task, site = manage(HISTORY, roles=ROLES, statuses={"R": "new"}, admin=FIELDS)
+    Task, site = manage(
+        HISTORY, roles=ROLES, statuses={**dict(zip("TWBD", "TWBD", strict=True)), "R": "new"}, admin=FIELDS
+    )
     one_of_each(Task)
     Task.xq.put_many([{"name": "more"}] * 2)
     Task.xq.pause()

@@ -92,7 +92,7 @@ def test_a_migration_is_written_where_something_has_changed_that_the_database_kn
 
 
 def test_a_definition_that_changes_is_a_migration_from_one_to_the_other(migrated):
-    migrated.models(order(SECOND, statuses={"D": "done"}))
+    migrated.models(order(SECOND, statuses={**dict(zip("RTWB", "RTWB", strict=True)), "D": "done"}))
     with pytest.raises(xq.NotInstalled, match="the feature"):
         migrated.Order.take()
     migrated.make_queue_migration()

@@ -164,7 +164,7 @@ def words(db: pw.Database) -> Any:
         "unique": True,
         "limit": 100_000,
     }
-    statuses = {"R": "new", "T": "in hand", "B": "won't do", "D": "done"}
+    statuses = {"R": "new", "T": "in hand", "W": "later", "B": "won't do", "D": "done"}
     return xq.upgrade(Order, roles, features, statuses=statuses, clock=Clock())
 
 

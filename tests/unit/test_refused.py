@@ -106,14 +106,22 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
             *({5: "new"}, [("R", "new")], "new"),
         )
     ),
-    *((f"'{letter}'", {"statuses": {letter: "x"}}) for letter in ("q", "X", "S", "ready")),
+    *((f"{letter!r}", {"statuses": {letter: "x"}}) for letter in ("?", "X", "S", "readily", 5)),
+    ("given twice", {"statuses": {"R": "new", "ready": "old", "T": "busy"}}),
+    (r"taken \(T\), waiting \(W\), buried", {"features": WORDED, "statuses": {"R": "new"}}),
+    ("'keep'", {"statuses": {"R": "new", "T": "busy", "D": "done"}}),
+    ("'keep'", {"statuses": {"R": "new", "T": "busy", "Z": "done"}}),
     *(
         ("status", {"features": WORDED, "attributes": {"status": pw.IntegerField(default=0)}, "statuses": statuses})
-        for statuses in ({}, {"R": 0}, {"R": 0, "T": 1, "W": 2, "B": 3, "D": "done"})
+        for statuses in ({}, {"R": 0}, {"R": "0"}, {"R": 0, "T": 1, "W": 2, "B": 3, "D": "done"})
     ),
     (
         "later",
-        {"features": WORDED, "attributes": {"status": pw.CharField(max_length=1)}, "statuses": {"W": "later"}},
+        {
+            "features": WORDED,
+            "attributes": {"status": pw.CharField(max_length=1)},
+            "statuses": {**dict(zip("RTBD", "RTBD", strict=True)), "W": "later"},
+        },
     ),
 ]
 

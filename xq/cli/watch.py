@@ -119,7 +119,7 @@ class _Look:
         rates = {name: (n - first[name]) / span for name, n in times.items()} if span else {}
         keeps = found.machine.settings.history is not None
         times_in = found.adapter.inspection.times() if keeps else {}
-        tasks = [described(found, each) for each in found.by_state(state, ROWS)]
+        tasks = [described(found, each) for each in found.by_state(found.statuses[state], ROWS)]
         return {
             "counts": stats.counts,
             "per_second": rates,

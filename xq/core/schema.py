@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from string import ascii_uppercase
+from string import ascii_letters
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
+from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, TAKEN, Feature, Machine
 from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column
-from xq.core.words import PLAIN
+from xq.core.words import PLAIN, plain
 
 Kinds = tuple[Kind, ...]
 MOMENTS: Final[Kinds] = ("double", "bigint", "datetime", "timestamptz")
@@ -138,20 +138,34 @@ def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     return None
 
 
-def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
+def statuses_of(statuses: Mapping[Any, str | int]) -> dict[str, str | int]:
+    """Return `statuses=` by letter, with plain words. Raises ConfigurationError."""
     if not isinstance(statuses, Mapping):
         raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {shown(statuses)}")
     # words may be given for states of features that are off
-    known = dict.fromkeys([*NAMES, *machine.states, *ascii_uppercase])
-    del known[ABSENT], known[ELSEWHERE]
-    for letter, word in statuses.items():
-        if not isinstance(letter, str) or letter not in known:
-            raise ConfigurationError(
-                f"statuses: {shown(letter)} is no state; the states are {PLAIN.states(machine.states)}"
-            )
-        if isinstance(word, bool) or not fits_a_column(word):
+    known = [letter for letter in ascii_letters if letter.upper() not in (ABSENT, ELSEWHERE)]
+    found: dict[str, str | int] = {}
+    for state, word in statuses.items():
+        letter = PLAIN.letter(state, known)
+        if letter is None:
+            raise ConfigurationError(f"statuses: {shown(state)} is no state; the states are {PLAIN.states(NAMES)}")
+        if letter in found:
+            raise ConfigurationError(f"statuses: {PLAIN.state(letter)} is given twice")
+        if isinstance(word, bool) or not isinstance(word, (str, int)) or not fits_a_column(word):
             raise ConfigurationError(f"statuses: {PLAIN.state(letter)} is text or an integer, not {shown(word)}")
-    words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
+        found[letter] = plain(word)
+    return found
+
+
+def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Return the stored status of each state, and of others that `statuses` names. Raises ConfigurationError."""
+    lacking = [state for state in machine.states if state not in statuses]
+    if lacking and any(letter != word for letter, word in statuses.items()):
+        raise ConfigurationError(
+            f"statuses: {PLAIN.states(lacking)} {'has' if len(lacking) == 1 else 'have'} no word, and every state of "
+            "the queue needs one"
+        )
+    words: dict[str, str | int] = {**{state: state for state in machine.states}, **statuses}
     wanted = str if field.kind == "text" else int
     for state in machine.states:
         word = words[state]
@@ -166,6 +180,17 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
     if len(set(stored)) < len(stored):
         raise ConfigurationError(f"statuses: two states are stored as the same: {words}")
     return words
+
+
+def check_that_ack_keeps(machine: Machine, statuses: Mapping[str, str | int]) -> None:
+    """Raise ConfigurationError if there is a word for the end of a task, and ack deletes it."""
+    ends = [letter for letter in ("D", "Z") if letter in statuses and letter not in machine.states]
+    acked = machine.choose(TAKEN, "ack", ())
+    if ends and acked is not None and acked.target == ABSENT:
+        raise ConfigurationError(
+            f"statuses has a word for {PLAIN.states(ends)}, but ack deletes the task: add the feature 'keep' (or "
+            "'zombie', which deletes it some time later), or leave the word out"
+        )
 
 
 def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -16,6 +16,11 @@ NAMES: Final[Mapping[str, str]] = {
     "D": "Done",
 }
 UNITS: Final = ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days"))
+
+
+def plain(word: str | int) -> str | int:
+    """Return a text or an integer without its subclass, such as an enumeration, whose repr is no literal of SQL."""
+    return str.__str__(word) if isinstance(word, str) else int(word)
 
 
 def name_of(letter: str) -> str:
@@ -42,6 +47,17 @@ class Wording:
     def state(self, letter: str) -> str:
         """Return "waiting (W)"; "waiting (W, status 'later')" where the application stores its own words."""
         return "".join(self._parts(letter))
+
+    def letter(self, named: object, letters: Collection[str]) -> str | None:
+        """Return the letter of a state that is named by its stored status, else its letter, else its name; or None."""
+        if isinstance(named, bool) or not isinstance(named, (str, int)):
+            return None
+        own = {str(self.stored[each]): each for each in letters if each in self.stored}
+        text = str(plain(named))
+        if text in own or text in letters:
+            return own.get(text, text)
+        names = {name.lower(): each for each in letters for name in (each, self.names.get(each, each))}
+        return names.get(text.lower())
 
     def states(self, letters: Iterable[str]) -> str:
         return ", ".join(map(self.state, letters))

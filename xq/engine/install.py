@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.errors import ConfigurationError, NotInstalled
+from xq.core.machine import TAKEN
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
 from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
+
+log = logging.getLogger("xq")
 
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
@@ -24,18 +28,24 @@ class Installation:
     """The installation of one queue in one database. `structure` must be equal in every process that uses the queue."""
 
     def __init__(
-        self, store: Store[Any], dialect: Dialect, structure: Mapping[str, Any], wording: Wording = PLAIN
+        self,
+        store: Store[Any],
+        dialect: Dialect,
+        structure: Mapping[str, Any],
+        wording: Wording = PLAIN,
+        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
     ) -> None:
         self.store = store
         self.dialect = dialect
         self.wording = wording
+        self.values = values  # the named values of each statement
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def ddl(self) -> str:
         """Return the SQL that installs the queue on an existing table. It may run twice, also within a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
-        counted = [self.dialect.count_what_is_there, *self._heads()]
-        statements = [*self.dialect.widening(self.store), *self._statements(), *counted, *record]
+        filling = [self.dialect.count_what_is_there, *self._heads(), *filter(None, [self.dialect.times_unowned])]
+        statements = [*self.dialect.widening(self.store), *self._statements(), *filling, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
@@ -61,6 +71,8 @@ class Installation:
                         self._check_history()
                     self.close_exports()
                     self.create()
+                    for line in self._unowned():
+                        log.warning("the queue %s is installed: %s", self.store.name, line)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
                 raise
@@ -169,6 +181,8 @@ class Installation:
         for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store), *self._statements()]:
             self.store.execute(sql)
         self.recount()
+        if timed := self.dialect.times_unowned:
+            self.dialect.execute(self.store, timed, self.values())
         for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
@@ -298,10 +312,21 @@ class Installation:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
                 found.append(f"{wrong} heads of utubes are not as the table has them: recount() repairs it")
+        found += self._unowned()
         return found + [
             f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
             f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())
+        ]
+
+    def _unowned(self) -> list[str]:
+        ((n,),) = self.store.execute(self.dialect.unowned)
+        if not n:
+            return []
+        then = "they return to ready when their ttr passes" if self.dialect.times_unowned else "they stay so"
+        return [
+            f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status: "
+            f"{n}; {then}; release_all() returns all taken tasks, and snatch() a single one"
         ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:

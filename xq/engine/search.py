@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.filters import Filter, Term, number, parse, quoted, seconds
-from xq.core.machine import NAMES, TAKEN, Machine
+from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field, Row
 from xq.core.values import Parts, Tasks
 from xq.engine import cursors
@@ -394,12 +394,8 @@ class Search(Generic[T]):
         return term.values
 
     def _state(self, term: Term, value: str) -> str:
-        """Return the letter of a state: by its letter, the application's own status, or its name."""
         states = self.machine.states
-        words = {str(self.database.definition.words[state]): state for state in states}
-        names = {NAMES[state].lower(): state for state in states if state in NAMES}
-        letter = (value if value in states else None) or words.get(value) or names.get(value.lower())
-        letter = letter or next((state for state in states if state == value.upper()), None)
+        letter = value if value in states else self.tasks.wording.letter(value, states)  # xq's own filters have letters
         if letter is None:
             known = self.tasks.wording.states(states)
             raise BadValue(f"the term {shown(str(term))}: {self.database.store.name} has the states {known}")

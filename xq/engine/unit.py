@@ -148,7 +148,7 @@ class Database:
             here,
             dialect,
             Statements(definition.machine, dialect),
-            Installation(self.store, dialect, definition.structure, definition.wording),
+            Installation(self.store, dialect, definition.structure, definition.wording, self.values),
             sessions.of(database),
         )
 

@@ -132,6 +132,7 @@ class Mariadb(MariadbObjects):
 
     def in_a_script(self, sql: str) -> str:
         # A client that runs a script ends a statement at each ; of a trigger's body, but not within a string.
+        sql = super().in_a_script(sql)
         return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
     def varying(self, length: int) -> str:

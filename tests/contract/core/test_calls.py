@@ -122,7 +122,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("T", "release", {"ttr": 3}, xq.FeatureOff, {"role": "ttr"}),
         *(("R", "take_many", {"n": n}, WRONG, "") for n in (-1, True, 1.0, "1", None)),
         *(("B", "plow", {"n": n}, WRONG, "") for n in (-1, True, 1.5, "2")),
-        *(("R", call, {"state": at}, xq.BadValue, "") for call in ("by_state", "count") for at in ("D", "X", "r", 5)),
+        *(("R", call, {"state": at}, xq.BadValue, "") for call in ("by_state", "count") for at in ("D", "X", "?", 5)),
     ],
     "keep": [
         *(("D", event, {}, xq.WrongState, {"state": "D", "allowed": ("T",)}) for event in ("ack", "release", "bury")),

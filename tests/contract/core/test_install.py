@@ -173,7 +173,7 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
     ({"features": {**DEFINED, "buried": "any"}}, ["the feature 'buried' is on there and 'any' here"]),
     ({"features": {**DEFINED, "parked": parking("leave")}}, ["'parked' has other transitions, timers or columns"]),
     ({"fields": ROLES | {"priority": "size"}}, ["role 'priority'"]),
-    ({"statuses": {"B": "failed"}}, ["B is 'B' there and 'failed'"]),
+    ({"statuses": {**dict(zip("RTWDZP", "RTWDZP", strict=True)), "B": "failed"}}, ["B is 'B' there and 'failed'"]),
     ({"fields": ROLES | {"tube": "tube"}, "tube_stats": ["a"]}, ["role 'tube'", "tube_stats"]),
 ]
 
@@ -287,8 +287,28 @@ def test_features_may_not_go_while_tasks_are_in_their_states(make):
     assert is_exact(Second)
 
 
+@pytest.mark.parametrize("features", [{}, {"ttr": 60}], ids=str)
+def test_rows_that_are_in_progress_before_the_queue_is_there_are_named_and_can_return(make, features, caplog):
+    model = make.model()
+    make.db.create_tables([model])
+    begun = model.create(status="T")
+    Task = upgraded(make, model, features, {"status": "status", "runat": "runat"})
+    Task.xq.install()
+    (line,) = Task.xq.check()
+    assert line.startswith("tasks that are taken (T) and have no owner")
+    assert "release_all()" in line
+    assert line in caplog.text
+    if features:
+        Task.xq.clock.tick(60)
+        assert Task.xq.sweep() == 1
+    else:
+        assert Task.xq.release_all() == 1
+    assert Task.take().id == begun.id
+    assert Task.xq.check() == []
+
+
 def test_tasks_are_moved_where_they_are_told_to_go(make):
-    words = {"Z": "zombie", "D": "done"}
+    words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "Z": "zombie", "D": "done"}
     Task = make(FEATURES, roles=("runat", "tube"), statuses=words, tube_stats=["a"])
     foreign = Task.create(status="archived")
     Task.xq.put_many(tasks(1_500, tube="a"))

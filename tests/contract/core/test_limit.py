@@ -22,7 +22,8 @@ FULL = {"limit": 1, "delayed": True, "buried": True}
     ],
 )
 def test_tasks_count_until_they_are_finished(make, here, features, is_full):
-    Task = make(features, statuses={"R": "new", "T": "busy"})
+    words = {letter: letter for letter in "TWBDZ" if letter not in "DZ" or here == letter}
+    Task = make(features, statuses={**words, "R": "new"})
     there = bring(Task, here)
     if is_full:
         for options in ({}, {"delay": 5}):
