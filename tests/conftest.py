@@ -17,7 +17,7 @@ import hypothesis.internal.conjecture.providers as providers
 import peewee as pw
 import pytest
 
-pytest.register_assert_rewrite("tests.random_calls")
+pytest.register_assert_rewrite("tests.random_calls", "tests.storm")
 
 # Else what it draws depends on the modules that are loaded, and so on the tests before: no run would be like another.
 providers._get_local_constants = lambda: providers._local_constants
@@ -35,16 +35,14 @@ _numbers = itertools.count(1)
 ENDS = 5.0  # seconds for a thread to end
 
 
-def _end_maintenance(name: str | None = None) -> None:
-    """End the maintenance threads of this process: of the database of this name, or of all.
+def _end_maintenance() -> None:
+    """End the maintenance threads of this process.
 
     Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
     """
-    for database, of in threads().items():
-        own = database.at[0] if hasattr(database, "at") else database.database  # Django's, or Peewee's
-        if name is None or str(own) == name:
-            of.end()
-            of.thread.join(ENDS)
+    for of in threads().values():
+        of.end()
+        of.thread.join(ENDS)
 
 
 @pytest.fixture(autouse=True)
@@ -71,16 +69,15 @@ def _sqlite(name: str) -> Database:
         path = name if name == ":memory:" else str(folder / name)
         with closing(pw.SqliteDatabase(path, timeout=20)) as database:
             yield database
-        _end_maintenance(path)
+        _end_maintenance()
 
     return fresh
 
 
 def _on(kind: type[Server]) -> Database:
-    """A database of its own on the one server of this kind, gone afterwards whoever still has it open.
+    """Create a database for one test and drop it afterwards.
 
-    Of its own, because advisory locks, notifications and what else a server knows would otherwise be seen by the test
-    after it.
+    Advisory locks and notifications of one test cannot reach the next.
     """
 
     @contextmanager
@@ -101,7 +98,7 @@ def database_on(kind: type[Server]) -> Iterator[tuple[Server, str]]:
     try:
         yield server, name
     finally:
-        _end_maintenance(name)
+        _end_maintenance()
         server.drop(name)
 
 
@@ -246,17 +243,6 @@ def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
     """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
-
-
-@pytest.fixture
-def another_database(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Callable[[], AbstractContextManager[pw.Database]]:
-    """Makes one more, of the same kind as that of the test."""
-    kinds = request.node.callspec.params
-    folder = tmp_path / "another"
-    folder.mkdir()
-    return lambda: DATABASES[kinds["db"] if "db" in kinds else kinds["shared_db"]](folder)
 
 
 class Maker:

@@ -9,9 +9,10 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import peewee as pw
@@ -23,7 +24,7 @@ from tests.timing import in_sequence, timed
 Script = Callable[[], Generator[Any, Any, None]]
 
 STUCK = 60  # seconds, after which another process or thread counts as stuck
-PATIENCE = 2 * STUCK  # seconds for calls to wait: when they are over, one that nobody called looks by itself
+PATIENCE = 2 * STUCK  # seconds; longer than STUCK, so a lost notification fails the test instead of slowing it
 END = "the test is over"
 
 
@@ -77,7 +78,7 @@ def writing(db: pw.Database) -> Any:
 
 
 def make_impatient(db: pw.Database, seconds: int = 2) -> None:
-    """Have statements fail that wait so long for another transaction; where nobody should, it may be long."""
+    """Set the lock timeout. Use a long one if no statement should wait."""
     impatience: dict[str, str | float] = {"timeout": seconds}
     if isinstance(db, pw.PostgresqlDatabase):
         impatience = {"options": f"-c lock_timeout={seconds}s"}
@@ -202,6 +203,26 @@ def row(Task: Any, key: Any) -> Any:
     """The row as the table has it, None where there is none. The queue is not asked."""
     key = key.get_id() if isinstance(key, pw.Model) else key
     return Task.get_or_none(Task._meta.primary_key == key)
+
+
+def names(found: Iterable[Any]) -> list[str]:
+    return [each.name for each in found]
+
+
+def empty(Task: Any) -> None:
+    """Delete all tasks, and set the counters to zero."""
+    Task.xq.truncate()
+    Task.xq.reset()
+
+
+def note(path: Path, what: object) -> None:
+    """Add a line to a file with a single write: processes may do so at once."""
+    with path.open("a") as file:
+        file.write(f"{what}\n")
+
+
+def noted(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def state(Task: Any, key: Any) -> str:

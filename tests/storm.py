@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import peewee as pw
+import pytest
 
 import xq
 from tests.conftest import DATABASES, live
@@ -1062,3 +1063,16 @@ def damages(db: pw.Database) -> list[str]:
     else:
         return []
     return [str(row) for row in db.execute_sql(asked).fetchall() if row[-1].lower() != "ok"]
+
+
+def blow(seed: str, name: str, isolation: str, folder: Path, processes: int = 8, tasks: int = 400) -> None:
+    """Run a storm as a test, and assert that it violates nothing."""
+    if name in SERVERS and (reason := SERVERS[name].missing()):
+        pytest.skip(reason)
+    of = plan(seed, processes, tasks, kills=4, stops=1, restarts=1, isolation=isolation)
+    with ground(name, folder, isolation) as (db, server):
+        report = Storm(db, of, folder, server=server).run()
+    assert report.violations == []
+    assert report.kills >= 4
+    assert report.tasks >= tasks
+    assert len(report.restarts) == (name in SERVERS)

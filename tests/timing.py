@@ -1,8 +1,8 @@
 """Which tests are timing tests: by what they use, not by a mark.
 
-A test that starts threads or processes, sends signals, polls, or goes by a clock that runs by itself passes or fails by
-who comes first: rightly a thousand times, and then once not. `make test` and `make test-rest` run one such test for
-each guarantee and database, those of tests/guarantees. The others are left to `make test-long`.
+A timing test starts threads or processes, sends signals, polls, or goes by a clock that runs by itself. The result of
+such a test depends on scheduling: it may pass a thousand times and then fail. `make test` and `make test-rest` run one
+such test for each guarantee and database, those of tests/guarantees. The others are left to `make test-long`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _allowed = True
 
 
 def in_sequence(helper: F) -> F:
-    """Say of a helper that what it starts has ended when it returns, so that nothing goes on beside the test."""
+    """Mark a helper whose threads and processes have ended when it returns."""
     helper.in_sequence = True  # type: ignore[attr-defined]
     return helper
 
 
 def is_for_timing(helper: F) -> F:
-    """Say of a helper that who uses it is a timing test, whatever modules it names."""
+    """Mark a helper that makes each test that uses it a timing test."""
     helper.is_for_timing = True  # type: ignore[attr-defined]
     return helper
 
@@ -54,7 +54,7 @@ def allow(yes: bool) -> None:
 
 
 def timed(what: str) -> None:
-    """Say that a timing test does this. Raises AssertionError in any other."""
+    """Raise AssertionError unless the current test is a timing test."""
     assert _allowed, f"{what}: only in tests/guarantees and in tests that tests/timing.py takes for timing tests"
 
 
@@ -81,20 +81,18 @@ def _takes_time(function: FunctionType) -> bool:
 
 
 def _modules(*begins: Any) -> Iterator[str]:
-    """Yield the first part of the names of the modules that things use, followed through all that stands in tests/."""
+    """Yield the first part of the names of the modules that things use, followed through what is in tests/."""
     left, seen = list(begins), dict[int, Any]()
     while left:
         thing = left.pop()
         if id(thing) in seen:
             continue
         seen[id(thing)] = thing
-        if getattr(thing, "is_for_timing", False):
+        if getattr(thing, "is_for_timing", False) is True:
             yield "time"
         module = _module(thing)
         if isinstance(thing, (list, tuple, set, frozenset)):
             left += thing
-        elif isinstance(thing, dict):
-            left += thing.values()
         elif not module.startswith("tests."):
             yield module.partition(".")[0]
         elif module in NOT_FOLLOWED or getattr(thing, "in_sequence", False):
@@ -103,12 +101,6 @@ def _modules(*begins: Any) -> Iterator[str]:
             left += _named(thing)
         elif isinstance(thing, type):
             left += vars(thing).values()
-        elif isinstance(thing, (staticmethod, classmethod)):
-            left.append(thing.__func__)
-        elif isinstance(thing, property):
-            left.append(thing.fget)
-        elif wrapped := getattr(thing, "__wrapped__", None) or getattr(thing, "func", None):
-            left.append(wrapped)
 
 
 def _module(thing: Any) -> str:
@@ -118,7 +110,7 @@ def _module(thing: Any) -> str:
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """Yield what the names in a function, and in those within it, are; of a module of tests/, what is used of it."""
+    """Yield the objects that a function and its nested functions refer to."""
     function = inspect.unwrap(function)
     codes, names = [function.__code__], set[str]()
     while codes:
@@ -126,10 +118,5 @@ def _named(function: FunctionType) -> Iterator[Any]:
         names |= {*code.co_names}
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         yield from (ModuleType(each.argval) for each in get_instructions(code) if each.opname == "IMPORT_NAME")
-    values = [function.__globals__[name] for name in names & function.__globals__.keys()]
-    values += [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    for value in values:
-        if isinstance(value, ModuleType) and value.__name__.startswith("tests."):
-            yield from (vars(value)[name] for name in names & vars(value).keys())
-        else:
-            yield value
+    yield from (function.__globals__[name] for name in names & function.__globals__.keys())
+    yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())

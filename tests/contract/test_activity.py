@@ -6,6 +6,7 @@ import html
 import re
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,6 +15,7 @@ import pytest
 import xq
 from tests.contract.test_console import EVIL, FEATURES, cells, texts
 from tests.support.console import consoles, visitor  # noqa: F401
+from tests.timing import in_sequence
 from xq import serve
 
 TABLE = "activity"
@@ -23,6 +25,11 @@ MOVES = {"put": "XR", "take": "RT", "ack": "TD", "bury": "TB", "kill": "RX", "tt
 @pytest.fixture
 def queue(make_shared):
     return make_shared(FEATURES, roles=("runat", "owner", "tube")).xq
+
+
+@in_sequence
+def now() -> float:
+    return time.time()
 
 
 def write(queue: Any, rows: Iterable[tuple[Any, ...]], name: str = "Task") -> None:
@@ -46,7 +53,7 @@ def numbers(queue: Any, **query: str) -> list[list[int]]:
 
 
 def test_the_numbers_of_a_queue_are_shown_by_span(queue):
-    day = time.time() // 900 * 900 - 1800
+    day = now() // 900 * 900 - 1800
     minutes = [day, day + 60, day + 840]
     write(queue, [(at, "", event, n) for n, event in enumerate(MOVES, 1) for at in minutes])
     write(queue, [(day - 3 * 86_400, "", "put", 7_000), (day - 20 * 86_400, "", "put", 9)])
@@ -56,12 +63,12 @@ def test_the_numbers_of_a_queue_are_shown_by_span(queue):
     assert numbers(queue, span="week") == [once, [7_000, 0, 0, 0, 0]]
     assert numbers(queue, span="month") == [once, [7_000, 0, 0, 0, 0], [9, 0, 0, 0, 0]]
     shown = page(queue).text
-    assert cells(shown)[0][0] == time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(day))
+    assert cells(shown)[0][0] == f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d %H:%M:%S}"
     assert re.search(r"The newest bucket began \d\d(\.\d+)? min ago, at ", " ".join(texts(shown)))
 
 
 def test_a_filter_names_tubes_and_another_one_is_explained(queue):
-    write(queue, [(time.time(), tube, "put", n) for n, tube in enumerate(("mail", "a&b", "", EVIL), 2)])
+    write(queue, [(now(), tube, "put", n) for n, tube in enumerate(("mail", "a&b", "", EVIL), 2)])
     quoted = EVIL.replace('"', '\\"')
     tubes = {"": 14, "tube:mail": 2, "tube:mail,a&b": 5, 'tube:""': 4, f'tube:"{quoted}"': 5}
     for text, n in tubes.items():
@@ -91,7 +98,7 @@ def test_the_page_is_there_with_the_option_alone_and_says_which_queue_the_table_
     here = visitor(serve.app([queue]))
     assert here.get("/q/Task/activity").status_code == 404
     assert "Activity" not in texts(here.get("/q/Task").text)
-    write(queue, [(time.time(), "", "put", 1)], name="pages")
+    write(queue, [(now(), "", "put", 1)], name="pages")
     assert any("The table activity has no transition of Task" in text for text in texts(page(queue).text))
     for wrong in ("", 5, "a\0b", "a" * 256, ["activity"]):
         with pytest.raises((xq.BadType, xq.BadValue), match="table"):
@@ -99,7 +106,7 @@ def test_the_page_is_there_with_the_option_alone_and_says_which_queue_the_table_
 
 
 def test_hostile_names_of_queues_and_tubes_are_text(queue):
-    write(queue, [(time.time(), EVIL, "put", 3)], name=EVIL)
+    write(queue, [(now(), EVIL, "put", 3)], name=EVIL)
     here = visitor(serve.app({EVIL: queue}, activity=TABLE))
     (path,) = set(re.findall(r'href="(/q/[^"?/]+)"', here.get("/").text))
     shown = here.get(f"{path}/activity").text

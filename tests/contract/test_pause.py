@@ -6,17 +6,13 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import eventually, processes, waiter
+from tests.steps import eventually, names, processes, waiter
 from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 WITH_TUBES = ("runat", "deadline", "priority", "tube")
 LONG = 60.0
-
-
-def names(taken):
-    return [each.name for each in taken]
 
 
 # what is paused, one after the other -> what paused() says, what a take of the tube x finds, and those of any tube
@@ -126,27 +122,17 @@ def test_a_waiting_take_goes_on_waiting_until_it_is_resumed(make_live, tube):
     assert waits.result().id == put.id
 
 
-def test_other_processes_see_a_pause_and_its_end(make_live):
+def test_takes_of_other_processes_wait_until_the_queue_is_resumed(make_live):
     Task, n = make_live(), 3
-    Task.xq.put_many(tasks(n))
+    put = [each.id for each in Task.xq.put_many(tasks(n))]
+    Task.xq.pause()
 
     def taker():
-        what = yield
-        while True:
-            found = Task.take(LONG if what == "wait" else 0)
-            what = yield found and found.release().id
-
-    def found():
-        return [other.send("look") for other in others]
+        waits = waiter(Task, lambda: Task.take(LONG))
+        yield waits.goes_on
+        yield waits.result().id
 
     with processes(make_live.db, *[taker] * n) as others:
-        for other in others:
-            next(other)
-        assert None not in found()
-        Task.xq.pause()
-        eventually(lambda: found() == [None] * n)
-        assert Task.take() is None
-        for other in others:
-            other.post("wait")
+        assert [next(other) for other in others] == [True] * n
         Task.xq.resume()
-        assert None not in [other.hear() for other in others]
+        assert sorted(next(other) for other in others) == put

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import is_exact, row
-from tests.support.put import sequence
+from tests.support.calls import sequence
 
 SHAPES = {
     "mapping": lambda Task, **values: values,
@@ -125,9 +124,9 @@ def test_a_key_of_any_kind_is_made_in_the_order_of_put_and_names_its_task(make, 
 @pytest.mark.parametrize("kind", ["uuid", "text uuid"])
 def test_the_order_of_uuids_is_the_order_of_put_though_the_clock_stands_still_or_is_set_back(make, kind, monkeypatch):
     Task = make({"id": "uuid"}, key=KEYS[kind]())
-    now, put = time.time_ns(), []
+    now, put = int(datetime.datetime.now().timestamp() * 10**9), []
     for moment in (now, now - 3600 * 10**9):
-        monkeypatch.setattr(time, "time_ns", lambda moment=moment: moment)
+        monkeypatch.setattr("time.time_ns", lambda moment=moment: moment)
         put += [Task.put(task()).id for _ in range(5)] + [each.id for each in Task.xq.put_many(tasks(15))]
     assert [each.id for each in Task.xq.take_many(40)] == put
 

@@ -11,16 +11,12 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
-from tests.steps import another_process, is_exact, isolate, processes
+from tests.steps import another_process, is_exact, isolate, names, processes
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 DAY = 86_400
 LONG = 60.0  # seconds
-
-
-def names(taken):
-    return [each.name for each in taken]
 
 
 def by(role, limit="2/m", **more):

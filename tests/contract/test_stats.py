@@ -7,7 +7,7 @@ import itertools
 import peewee as pw
 import pytest
 
-from tests.conftest import live
+from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import (
     another_program,
@@ -171,7 +171,7 @@ def test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner(ma
 
 
 def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
-    db, Task = sqlite_db, live(sqlite_db)()
+    db, Task = sqlite_db, Maker(sqlite_db)()
     put = Task.put(task())
     Task.replace(id=put.id, name="again", status="R").execute()
     assert [line.partition(" tasks")[0] for line in Task.xq.check()] == ["1"], "the deleted row is not counted"

@@ -11,7 +11,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import peewee as pw
@@ -20,7 +19,19 @@ import pytest
 import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, another_process, elsewhere, eventually, fail_for, is_exact, row, state, transitions
+from tests.steps import (
+    PATIENCE,
+    another_process,
+    elsewhere,
+    eventually,
+    fail_for,
+    is_exact,
+    note,
+    noted,
+    row,
+    state,
+    transitions,
+)
 
 ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
@@ -40,16 +51,6 @@ class Untold(Exception):
 
 def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
     return make(features or KEPT, roles=ROLES, attributes=ERROR)
-
-
-def note(path: Path, text: object) -> None:
-    """Add a line to a file: by one write, so that processes may do so at once."""
-    with path.open("a") as file:
-        file.write(f"{text}\n")
-
-
-def noted(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def forked(db: pw.Database, run: Callable[[], Any]) -> Any:

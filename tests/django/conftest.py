@@ -214,16 +214,14 @@ class Maker:
         fields: Mapping[str, Any] | None = None,
         model: Any = None,
         attributes: Mapping[str, Any] | None = None,
-        install: bool = True,
         **options: Any,
     ) -> Any:
         """An upgraded, installed model. `roles` are mapped to the fields of their names (unique to `job`)."""
         model = model or self.database.model(**(attributes or {}))
         mapped = {role: "job" if role == "unique" else role for role in ("status", *roles)}
         upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
-        if install:
-            self.database.create(model)
-            model.xq.install()
+        self.database.create(model)
+        model.xq.install()
         return model
 
 

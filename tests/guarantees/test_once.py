@@ -1,4 +1,4 @@
-"""Processes side by side do each thing once: no task is in two hands, and no limit, value or order is broken."""
+"""Processes side by side do each thing once: no limit, value or order is broken, and no task is owned twice."""
 
 from __future__ import annotations
 

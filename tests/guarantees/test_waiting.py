@@ -1,4 +1,4 @@
-"""Who waits, in whatever process, is woken by what happens in another, and outlives its server and its connection."""
+"""A commit in one process wakes waiters in all others. A waiter survives a server restart and a lost connection."""
 
 from __future__ import annotations
 

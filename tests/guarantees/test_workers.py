@@ -7,23 +7,12 @@ import logging
 import multiprocessing
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, state, transitions
-
-
-def note(path: Path, what: object) -> None:
-    """Add a line to a file, which all processes may do at once."""
-    with path.open("a") as file:
-        file.write(f"{what}\n")
-
-
-def noted(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+from tests.steps import PATIENCE, eventually, is_exact, note, noted, state, transitions
 
 
 def test_worker_processes_do_each_task_once(make_live, tmp_path):

@@ -240,7 +240,6 @@ def test_a_session_left_within_a_transaction_that_is_rolled_back_ends_all_the_sa
             queue.take()
         raise KeyError
     assert queue.xq.count("R") == 2
-    eventually(lambda: queue.xq.count("R") == 2)
     eventually(lambda: session.uuid not in open_sessions(queue))
 
 

@@ -18,7 +18,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS
+from tests.conftest import SERVERS, SHARED
 from tests.factories import task, tasks
 from tests.steps import (
     another_process,
@@ -470,12 +470,15 @@ FAULTS: list[tuple[str, Callable[..., None], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("step", "happens", "error"), FAULTS)
+@pytest.mark.parametrize(
+    ("shared_db", "step", "happens", "error"),
+    # On SQLite no other put can come between.
+    [(db, *fault) for db in SHARED for fault in FAULTS if (db, fault[1]) != ("sqlite", put_one)],
+    indirect=["shared_db"],
+)
 def test_a_job_is_put_once_and_whole_or_not_at_all_whatever_happens(make_shared, monkeypatch, step, happens, error):
     monkeypatch.setattr(plain, "PATIENCE", 1)
     make_impatient(make_shared.db, 1)
-    if happens is put_one and isinstance(make_shared.db, pw.SqliteDatabase):
-        return  # who puts there is alone
     Task = make_shared({"unique": True}, roles=("unique",))
     job = Task.xq.pipeline.bulk().begin(["job"], "tonight")
     staged = [job.stage([[["a", "b"]]])]

@@ -1,18 +1,13 @@
-"""More storms than the one of tests/guarantees: `XQ_STORM_SEED=3fa9c1` makes another one."""
+"""More storms than the one of tests/guarantees."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.guarantees.test_storm import blow
-from tests.storm import ISOLATIONS, SERVERS
-
-SEEDS = [seed] if (seed := os.environ.get("XQ_STORM_SEED")) else ["1", "13"]
+from tests.storm import ISOLATIONS, SERVERS, blow
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", ["1", "13"])
 @pytest.mark.parametrize(
     ("name", "isolation"), [("sqlite", ""), *((name, level) for name in SERVERS for level in ISOLATIONS)]
 )

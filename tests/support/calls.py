@@ -1,9 +1,11 @@
-"""Each call of a queue in its plainest form."""
+"""Each call of a queue in its plainest form, and the features and tasks of calls that several tests make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import xq
 
 # what a queue that is there can be asked
 CALLS: Mapping[str, Callable[[Any], Any]] = {
@@ -43,3 +45,14 @@ UPKEEP: Mapping[str, Callable[[Any], Any]] = {
     "uninstall": lambda queue: queue.uninstall(),
     "reconfigure": lambda queue: queue.reconfigure({"keep": True}),
 }
+
+BATCHES = {"buried": True, "keep": True, "delayed": True, "ttr": 60}
+TARGETS = {"ack_many": "D", "release_many": "R", "bury_many": "B", "kill_many": "X"}  # the state after each
+HISTORY = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "ttl": 100, "history": True}
+RETRY = xq.Feature("retry", transitions=(xq.Transition("T", "retry", "R", fenced=True),))
+
+
+def sequence(Task: Any, **values: Any) -> list[Any]:
+    """A task as a sequence: a value for each field, None for what is the queue's."""
+    own = {"size": 0} | ({} if "attempts" in Task.xq.machine.roles else {"attempts": 0})
+    return [(own | values).get(field.name) for field in Task._meta.sorted_fields]

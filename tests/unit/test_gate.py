@@ -1,4 +1,7 @@
-"""The tests that must pass before a change lands have no bet in them: these rules are checked in their text."""
+"""Check that tests/guarantees use no short timeouts and count no threads.
+
+The check sees neither a number that a constant names nor what tests/storm.py and tests/django/on_tasks.py do.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +44,20 @@ def test_a_guarantee_is_shown_without_short_times_and_without_counting_what_the_
 
 def test_a_helper_that_polls_raises_in_a_test_that_is_no_timing_test():
     with pytest.raises(AssertionError, match="to poll: only in tests/guarantees"):
-        vars(steps)["eventually"](lambda: True)
+        steps.eventually(lambda: True)
 
 
 @pytest.mark.parametrize(
     ("body", "is_timing"),
     [
-        ("return steps.eventually(print)", True),
-        ("return [steps.waiters for _ in 'a']", True),  # which calls others that poll
-        ("return lambda: steps.Work", True),
-        ("return steps.elsewhere(None, print)", False),  # has ended when it returns
-        ("return steps.bring(None, 'T')", False),
+        ("return eventually(print)", True),
+        ("return [waiters for _ in 'a']", True),  # which calls others that poll
+        ("return lambda: Work", True),
+        ("return elsewhere(None, print)", False),  # has ended when it returns
+        ("return bring(None, 'T')", False),
     ],
 )
 def test_a_timing_test_is_found_by_what_it_calls(body, is_timing):
-    named = {"__name__": "tests.a_test", "steps": steps}
+    named = {**vars(steps), "__name__": "tests.a_test"}
     exec(f"def test(): {body}", named)
     assert timing._takes_time(named["test"]) is is_timing

@@ -12,11 +12,7 @@ import pytest
 
 import xq
 from tests.conftest import Maker
-from tests.support import batches
-from tests.support.calls import CALLS, UPKEEP
-from tests.support.history import ALL
-from tests.support.operators import RETRY
-from tests.support.put import sequence
+from tests.support.calls import BATCHES, CALLS, HISTORY, RETRY, TARGETS, UPKEEP, sequence
 from xq import BadType, BadValue, FeatureOff
 
 # definitions
@@ -219,14 +215,14 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ({}, BadType, "", [ask("put", wrong) for wrong in ("abc", b"abc", 5, None, {1, 2}, object())]),
     (LIMITED, BadType, "", [ask("put", wrong) for wrong in ({"ttl": "1"}, {"ttr": True}, {"tube": 5}, {"size": [1]})]),
     (LIMITED, BadValue, "", [ask("put", wrong) for wrong in ({"ttl": -1}, {"ttr": math.nan}, {"x": 1}, {1: 1}, [1])]),
-    (batches.FEATURES, BadType, "", [ask(many, wrong) for many in batches.TARGETS for wrong in NOT_MANY]),
+    (BATCHES, BadType, "", [ask(many, wrong) for many in TARGETS for wrong in NOT_MANY]),
     *(({"ttl": 10}, BadValue, name, [put_a_sequence(name)]) for name in ("status", "runat", "attempts")),
     *(({"retry": RETRY}, BadValue, name, [ask("call", name, 1)]) for name in ("nonsense", "put", "switch")),
     ({"retry": RETRY}, BadType, "", [ask("call", 5, 1)]),
     (OWNED, BadValue, "", [ask("session", "abc"), ask("session", "")]),
     (OWNED, BadType, "", [ask("session", wrong) for wrong in (5, b"a", 1.5, ["a"], {"a": 1})]),
     *(
-        (ALL, error, name, [ask("history", **{name: value})])
+        (HISTORY, error, name, [ask("history", **{name: value})])
         for name in ("since", "until")
         for value, error in NO_MOMENTS.items()
     ),

@@ -12,7 +12,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import bring, is_exact, row, state, transitions
+from tests.steps import bring, empty, is_exact, row, state, transitions
 
 ALL = {"buried": True, "delayed": True, "ttl": 10, "ttr": 20}
 QUEUES: dict[str, dict[str, Any]] = {
@@ -56,8 +56,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("B", "dig", {"ttl": 3, "update": NEW}, "R", 3, NEW),
         ("B", "kill", {}, "X", None),
         ("T", "snatch", {"delay": 5}, "W", 5, {"owner": None}),
-        ("W", "restart", {}, "R", 10),
-        ("Z", "switch", {"to": "W", "delay": 7}, "W", 7),
         ("B", "switch", {"to": "R", "ttl": 7}, "R", 7),
     ],
     "keep": [
@@ -97,12 +95,8 @@ WRONG = (xq.BadType, xq.BadValue)
 # queue -> the state before (X: nothing has the key), the event, its options; the error, and what it says or carries
 REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "zombie": [
-        *(("R", event, {}, xq.WrongState, {"state": "R", "allowed": ("T",)}) for event in ("ack", "release", "bury")),
-        *(("W", event, {}, xq.WrongState, {"state": "W", "allowed": ("T",)}) for event in ("ack", "snatch")),
+        ("R", "ack", {}, xq.WrongState, {"state": "R", "allowed": ("T",)}),
         *(("X", event, {}, xq.NotFound, {}) for event in ("ack", "release", "bury", "kill", "dig", "peek")),
-        ("T", "switch", {"to": "R"}, xq.WrongState, {"state": "T"}),
-        ("B", "touch", {"increment": 5}, xq.WrongState, {"state": "B", "allowed": ("T", "R")}),
-        ("B", "bury", {}, xq.WrongState, {"state": "B", "allowed": ("T",)}),
         *(("T", "ack", {"update": {own: 1}}, xq.BadValue, own) for own in QUEUES["zombie"]["roles"]),
         *(("T", "ack", {"update": {key: 1}}, xq.BadValue, str(key)) for key in ("status", "id", "nonsense", 1)),
         ("T", "ack", {"update": 5}, xq.BadType, "update"),
@@ -124,10 +118,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *(("B", "plow", {"n": n}, WRONG, "") for n in (-1, True, 1.5, "2")),
         *(("R", call, {"state": at}, xq.BadValue, "") for call in ("by_state", "count") for at in ("D", "X", "?", 5)),
     ],
-    "keep": [
-        *(("D", event, {}, xq.WrongState, {"state": "D", "allowed": ("T",)}) for event in ("ack", "release", "bury")),
-        ("T", "touch", {"increment": 5}, xq.FeatureOff, "ttr"),
-    ],
+    "keep": [("T", "touch", {"increment": 5}, xq.FeatureOff, "ttr")],
     "ttl": [("T", "touch", {"increment": 5}, xq.WrongState, {"state": "T", "allowed": ("R",)})],
     "own seconds": [
         *(("X", "put", {"task": {own: 5}, own: 5}, xq.BadValue, own) for own in ("ttl", "ttr")),
@@ -161,11 +152,6 @@ def ways(Task: Any, event: str, keys: list[Any], options: dict[str, Any]) -> Ite
 def anyone(Task: Any, queue: str, event: str) -> Any:
     """Another session than that which took, for what needs no owner."""
     return Task.xq.session() if event in OPERATORS or (queue, event) == ("any", "bury") else nullcontext()
-
-
-def empty(Task: Any) -> None:
-    Task.xq.truncate()
-    Task.xq.reset()
 
 
 @pytest.mark.parametrize("queue", CALLS)

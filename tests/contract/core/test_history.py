@@ -15,10 +15,14 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import STUCK, Bytes, Work, another_program, bring, is_exact, make_impatient
-from tests.support.history import ALL, transitions
-from tests.support.operators import RETRY
+from tests.support.calls import HISTORY, RETRY
 
 HELD = ("X-R put", "R-T take")
+
+
+def transitions(Task: Any, key: Any = None) -> list[str]:
+    """The transitions, as "R-T take"."""
+    return [f"{row.source}-{row.target} {row.event}" for row in Task.xq.history(key)]
 
 
 # what is told of it, the features, what is done
@@ -26,7 +30,7 @@ STORIES: list[tuple[tuple[str, ...], dict[str, Any], Any]] = [
     ((*HELD, "T-X ack"), {"history": True}, lambda Task: Task.xq.ack(bring(Task, "T"))),
     (
         (*HELD, *("T-B bury", "B-R dig", "R-T take") * 2, "T-B bury", "B-R dig"),
-        ALL,
+        HISTORY,
         lambda Task: (
             *(Task.kick(bring(Task, "B")), Task.take().bury()),
             *(Task.kick(n=1), Task.take().bury(), Task.plow()),
@@ -34,12 +38,12 @@ STORIES: list[tuple[tuple[str, ...], dict[str, Any], Any]] = [
     ),
     (
         (*["X-R put"] * 3, *["R-T take"] * 3, *["T-D ack"] * 3),
-        ALL,
+        HISTORY,
         lambda Task: (Task.xq.put_many(tasks(3)), Task.xq.ack_many(Task.xq.take_many(3))),
     ),
     (
         (*HELD, "T-R release", "R-T take", "T-R release", "R-T take", "T-R snatch", "R-X kill"),
-        ALL,
+        HISTORY,
         lambda Task: (
             *(bring(Task, "T"), Task.xq.session(Task.xq.taken()[0][1]).close()),
             *(Task.take(), Task.xq.release_all(), Task.xq.snatch(Task.take()), Task.xq.truncate()),
@@ -64,7 +68,7 @@ STORIES: list[tuple[tuple[str, ...], dict[str, Any], Any]] = [
     # a state that is entered anew has a row, touch has none
     (
         ("X-W put", "W-W restart", "W-B switch", "B-B switch", "B-R dig", "R-T take"),
-        ALL,
+        HISTORY,
         lambda Task: (
             Task.xq.restart(Task.put(task(), delay=5), delay=9),
             Task.xq.switch(Task.xq.switch(1, "B"), "B"),
@@ -75,7 +79,7 @@ STORIES: list[tuple[tuple[str, ...], dict[str, Any], Any]] = [
     # what the application writes itself
     (
         ("X-R write", "R-T take", "T-B write", "B-X write", "X-R write", "R-X write"),
-        ALL,
+        HISTORY,
         lambda Task: (
             (Task.create(), Task.take()),
             *[Task.update(status=status).execute() for status in ("B", "B", "elsewhere", "R")],
@@ -85,14 +89,14 @@ STORIES: list[tuple[tuple[str, ...], dict[str, Any], Any]] = [
     # rows that are not the queue's, and other columns
     (
         (),
-        ALL,
+        HISTORY,
         lambda Task: (Task.create(status="draft"), Task.update(status="other").execute(), Task.delete().execute()),
     ),
-    (("X-R put",), ALL, lambda Task: (Task.put(task()), Task.update(name="x", job="y", runat=None).execute())),
+    (("X-R put",), HISTORY, lambda Task: (Task.put(task()), Task.update(name="x", job="y", runat=None).execute())),
     # a key that changes ends one task and begins another
-    (("X-R put", "R-X write", "X-R write"), ALL, lambda Task: (Task.put(task()), Task.update(id=7).execute())),
+    (("X-R put", "R-X write", "X-R write"), HISTORY, lambda Task: (Task.put(task()), Task.update(id=7).execute())),
     # what take finds due
-    ((*HELD, "T-R ttr", "R-T take"), ALL, lambda Task: (bring(Task, "T"), Task.xq.clock.tick(60), Task.take())),
+    ((*HELD, "T-R ttr", "R-T take"), HISTORY, lambda Task: (bring(Task, "T"), Task.xq.clock.tick(60), Task.take())),
     (
         (*HELD, "T-R lifetime", "R-X lifetime"),
         {"lifetime": 10, "history": True},
@@ -129,7 +133,7 @@ def test_what_is_done_is_told_by_the_name_of_its_event(make, subtests):
 
 
 def test_a_refused_call_leaves_no_word_behind(make):
-    Task = make(ALL)
+    Task = make(HISTORY)
     found = bring(Task, "T")
     with pytest.raises(pw.IntegrityError):
         Task.put({"id": found.id})
@@ -138,7 +142,7 @@ def test_a_refused_call_leaves_no_word_behind(make):
 
 
 def test_what_another_program_writes_is_a_write_and_all_is_told_by_the_time_of_the_machine(make_live):
-    Task = make_live(ALL)
+    Task = make_live(HISTORY)
     before = time.time()
     Task.put(task())
     another_program(make_live.db, "UPDATE task SET status = 'T'")
@@ -148,7 +152,7 @@ def test_what_another_program_writes_is_a_write_and_all_is_told_by_the_time_of_t
 
 
 def test_the_history_is_rolled_back_with_the_change(make):
-    Task = make(ALL)
+    Task = make(HISTORY)
     if make.db.database != ":memory:":
         make.db.close()
     with make.db.atomic() as transaction:  # and with the first calls on a connection
@@ -176,7 +180,7 @@ def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(make_live):
 
 
 def test_a_row_tells_task_tube_owner_and_attempt(make):
-    Task = make(ALL, roles=("runat", "tube", "owner", "attempts"))
+    Task = make(HISTORY, roles=("runat", "tube", "owner", "attempts"))
     Task.put(task(tube="news"))
     token = Task.take().owner
     Task.xq.release_all()
@@ -190,7 +194,7 @@ def test_a_row_tells_task_tube_owner_and_attempt(make):
 
 
 def test_the_owner_is_told_without_a_role_for_it(make):
-    Task = make(ALL)
+    Task = make(HISTORY)
     held = bring(Task, "T")
     (_, session, _) = Task.xq.taken()[0]
     held.ack()
@@ -202,7 +206,7 @@ def test_the_owner_is_told_without_a_role_for_it(make):
 
 def test_a_key_of_several_parts_is_a_json_array(make):
     model = make.model(host=pw.CharField(), part=Bytes(), meta={"primary_key": pw.CompositeKey("host", "part")})
-    Task = make(ALL, model=model)
+    Task = make(HISTORY, model=model)
     Task.put({"host": 'a"b', "part": b"\xff"})
     Task.put({"host": 'a"b', "part": b"\0"})
     assert [json.loads(row.key) for row in Task.xq.history(('a"b', b"\xff"))] == [['a"b', "FF"]]
@@ -228,7 +232,7 @@ def test_a_key_is_told_as_the_application_writes_it(make, field, key, told):
 
 
 def test_a_row_tells_its_moment_and_the_time_spent_in_the_state_left(make):
-    Task = make(ALL)
+    Task = make(HISTORY)
     clock = Task.xq.clock
     clock.now = 1_700_000_000.25
     first = Task.put(task())
@@ -246,7 +250,7 @@ def test_a_row_tells_its_moment_and_the_time_spent_in_the_state_left(make):
 
 
 def test_history_is_asked_from_one_moment_until_another(make):
-    Task = make(ALL)
+    Task = make(HISTORY)
     start = Task.xq.clock.now
     for _ in range(4):
         Task.put(task())
@@ -272,7 +276,7 @@ def test_history_is_asked_from_one_moment_until_another(make):
 
 
 def test_the_sweep_forgets_what_is_older_than_the_seconds(make):
-    Task = make({**ALL, "history": 10})
+    Task = make({**HISTORY, "history": 10})
     clock = Task.xq.clock
     found = Task.put(task())
     clock.tick(6)

@@ -8,13 +8,9 @@ import peewee as pw
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import is_exact, keep_references, state, transitions
+from tests.steps import is_exact, keep_references, names, state, transitions
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
-
-
-def names(taken):
-    return [each.name for each in taken]
 
 
 # roles, fields that replace those of the model, what is put, what take is told, and the names in the order of the takes

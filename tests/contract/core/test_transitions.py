@@ -10,8 +10,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import live
-from tests.steps import bring, is_exact, row, state, transitions
+from tests.conftest import Maker
+from tests.steps import bring, empty, is_exact, row, state, transitions
 
 DELAY = 7
 INCREMENT = 3
@@ -54,7 +54,7 @@ def _rows() -> list[Any]:
     found = []
     for name, queue in QUEUES.items():
         arguments = dict(queue["make"])
-        model = live(pw.SqliteDatabase(None)).model()
+        model = Maker(pw.SqliteDatabase(None)).model()
         roles = {role: "job" if role == "unique" else role for role in ("status", *arguments.pop("roles"))}
         machine = xq.upgrade(model, roles, **arguments).machine
         for line in machine.rows:
@@ -66,12 +66,6 @@ def _rows() -> list[Any]:
 def lines_of(queue: str, *, due: bool) -> Iterator[tuple[xq.Transition, str]]:
     """The rows of a queue's table that time moves, or that a call moves, each with its label."""
     return ((line, label) for name, line, label in _rows() if name == queue and bool(line.due) == due)
-
-
-def begin(Task: Any) -> None:
-    """Empty the queue for the next row of the table."""
-    Task.xq.truncate()
-    Task.xq.reset()
 
 
 def run(Task: Any, line: xq.Transition, task: Any) -> Any:
@@ -132,7 +126,7 @@ def test_a_row_of_the_table_is_what_its_call_does(make, queue, subtests):
     Task = make(**QUEUES[queue]["make"])
     for line, label in lines_of(queue, due=False):
         with subtests.test(label):
-            begin(Task)
+            empty(Task)
             check_call(Task, queue, line)
 
 
@@ -170,7 +164,7 @@ def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, subt
     Task = make(**QUEUES[queue]["make"])
     for line, label in lines_of(queue, due=True):
         with subtests.test(label):
-            begin(Task)
+            empty(Task)
             check_due(Task, queue, line)
 
 
@@ -187,7 +181,7 @@ def test_nothing_moves_before_its_time(make, queue, subtests):
     Task = make(**QUEUES[queue]["make"])
     for line, label in lines_of(queue, due=True):
         with subtests.test(label):
-            begin(Task)
+            empty(Task)
             check_not_yet(Task, queue, line)
 
 
