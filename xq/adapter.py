@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from xq.core.errors import BadType, FeatureOff, shown
@@ -12,6 +13,7 @@ from xq.engine.inspection import Inspection
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
+from xq.engine.take import NONE
 from xq.engine.unit import Database
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
@@ -66,6 +68,30 @@ class QueueAdapter(Generic[T]):
         """Return the letter of the state that a stored status means; None if it is none of this queue's."""
         words = self._database.definition.words
         return next((letter for letter, word in words.items() if word == status), None)
+
+    def take(
+        self,
+        n: int,
+        timeout: float | None,
+        tube: str | None,
+        options: Mapping[str, Any] = NONE,
+        but: tuple[str, ...] = (),
+        until: threading.Event | None = None,
+    ) -> list[T]:
+        """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
+
+        It waits no longer when `until` is set and the takers are woken.
+        """
+        binding = self._database.binding
+        reaped = 0 if binding is None else binding.sessions.reaper.reaped
+        if timeout == 0 and timeout is not False:
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        else:
+            seconds = self.waiting.seconds(timeout)
+            found = self.waiting.take(n, options, tube, seconds if n else 0, but, until)
+        if not found and n and self.maintenance.more_have_died(than=reaped):
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        return found
 
     def tube(self, name: object, call: str = "take(tube=)") -> str | None:
         """Return the name of a tube that a call means. Raises FeatureOff and BadType."""

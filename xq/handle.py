@@ -36,7 +36,7 @@ from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.program import job_of, run_jobs
+from xq.runtime.workers.program import jobs_of, run_jobs
 from xq.runtime.workers.worker import Kind, Options, Worker
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
@@ -82,7 +82,7 @@ class Queue(Operators[T]):
         self._store = store
         self.model = store.model
         self._clock = clock
-        self._worker: Worker[T] | None = None
+        self._handlers: dict[str | None, Worker[T]] = {}
         self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
@@ -166,6 +166,7 @@ class Queue(Operators[T]):
         self,
         function: Callable[..., Any],
         *,
+        tube: str | None = ...,
         workers: int = ...,
         kind: Kind = ...,
         max_attempts: int | None = ...,
@@ -181,6 +182,7 @@ class Queue(Operators[T]):
     def worker(
         self,
         *,
+        tube: str | None = ...,
         workers: int = ...,
         kind: Kind = ...,
         max_attempts: int | None = ...,
@@ -196,6 +198,7 @@ class Queue(Operators[T]):
         self,
         function: Any = None,
         *,
+        tube: str | None = None,
         workers: int = 1,
         kind: Kind = "thread",
         max_attempts: int | None = None,
@@ -208,9 +211,12 @@ class Queue(Operators[T]):
     ) -> Any:
         """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
 
-        `@Page.xq.worker(workers=4)`. `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it
-        by itself. When the function returns, the task is acked; the function may also finish it itself. When it raises,
-        or the database rejects the ack, the attempt has failed: the task is released, and tried again after a pause.
+        `@Page.xq.worker(workers=4)`. With `tube` it gets the tasks of this tube (role tube), and a function without
+        `tube` those of all other tubes. A second function for the same tasks is a ConfigurationError.
+
+        `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it by itself. When the function
+        returns, the task is acked; the function may also finish it itself. When it raises, or the database rejects the
+        ack, the attempt has failed: the task is released, and tried again after a pause.
 
         `backoff` gives the pause in seconds: None (1 s, doubled by each attempt where the role attempts is mapped, at
         most an hour, up to a tenth more or less), a list of pauses, or a function of the task and the exception. The
@@ -234,24 +240,30 @@ class Queue(Operators[T]):
         releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
         call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
         Undone. If the function does not call `finish`, the task is acked or released as described above.
-
-        A queue has one worker: a second one replaces the first.
         """
-        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, finishes)
+        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, finishes, tube)
         if function is None:
             return partial(self._made_worker, chosen=options)
         return self._made_worker(function, options)
 
     def _made_worker(self, function: Callable[..., Any], chosen: Options) -> Worker[T]:
-        self._worker = Worker(self, function.function if isinstance(function, Worker) else function, chosen)
-        if (around := self._observers.around_work) is not None:
-            self._worker.around(around)
-        return self._worker
+        made = Worker(self, function.function if isinstance(function, Worker) else function, chosen)
+        tube = made.options.tube
+        if (there := self._handlers.get(tube)) is not None:
+            raise ConfigurationError(
+                f"{there} works on {'the tasks of this queue' if tube is None else f'the tube {tube!r}'} already: "
+                "give each function a tube of its own, as in @Page.xq.worker(tube='mail')"
+            )
+        self._handlers[tube] = made
+        return made
 
     @property
-    def work(self) -> Worker[T] | None:
-        """The worker; None if there is none."""
-        return self._worker
+    def handlers(self) -> dict[str | None, Worker[T]]:
+        """The workers by their tubes; that of all other tubes, or of a queue without tubes, by None.
+
+        To give a queue another function, as in a test, remove the first: `Page.xq.handlers.clear()`.
+        """
+        return self._handlers
 
     def run(
         self,
@@ -261,18 +273,14 @@ class Queue(Operators[T]):
         tubes: Sequence[str] | None = None,
         max_tasks: int | None = None,
     ) -> None:
-        """Run the worker until SIGTERM or SIGINT. It then finishes its tasks; a second signal releases them.
+        """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
         With `until_empty`, run until no task is ready; with `max_tasks`, until so many are taken. `workers` replaces
         the number given to `worker`. With `tubes`, take only from these, with that many workers for each tube. Raises
         InTransaction within a transaction, and ConfigurationError if several threads would have to share one
         connection.
         """
-        if self._worker is None:
-            raise ConfigurationError(
-                f"{self.name} has no worker: upgrade(..., worker=f), or @{self._store.name}.xq.worker()"
-            )
-        run_jobs([job_of(self._worker, workers, tubes)], until_empty, max_tasks)
+        run_jobs(jobs_of(self, workers, tubes), until_empty, max_tasks)
 
     # producers
 
@@ -338,16 +346,7 @@ class Queue(Operators[T]):
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self.adapter.tube(tube)
-        binding = self._database.binding
-        reaped = 0 if binding is None else binding.sessions.reaper.reaped
-        if timeout == 0 and timeout is not False:
-            found = self._takes.oldest("take", n, options, tube=tube)
-        else:
-            seconds = self._waiting.seconds(timeout)
-            found = self._waiting.take(n, options, tube, seconds if n else 0)
-        if not found and n and self._maintenance.more_have_died(than=reaped):
-            found = self._takes.oldest("take", n, options, tube=tube)
-        return found
+        return self.adapter.take(n, timeout, tube, options)
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).

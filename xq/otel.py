@@ -46,8 +46,8 @@ def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, par
     spans = _Spans(queue, trace.get_tracer("xq", tracer_provider=tracer_provider), parent)
     queue.adapter.observers.around_put = spans.put
     queue.adapter.observers.around_work = spans.process
-    if queue.work is not None:
-        queue.work.around(spans.process)
+    for handler in queue.handlers.values():
+        handler.around(spans.process)
     queue.on_change(spans.settled)
 
 

@@ -15,6 +15,7 @@ from xq.core.errors import BadType, ConfigurationError, shown
 from xq.handle import Queue
 from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.program import source_of
 from xq.runtime.workers.worker import Worker
 
 SHOWN = 5  # tasks in the message of an assertion
@@ -72,23 +73,28 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     """
     calls = 0
     for given in workers:
-        worker = given if isinstance(given, Worker) else _queue(given).work
-        if worker is None:
+        found = [given] if isinstance(given, Worker) else [*_queue(given).handlers.values()]
+        if not found:
             raise ConfigurationError(f"{shown(given)} has no worker: decorate a function with @Page.xq.worker")
-        queue = worker.queue
-        attempts: Attempts[Any] = Attempts(worker, lambda queue=queue: queue.adapter.finish, threading.Event())  # type: ignore[misc]
-        attempts.alone = True
-        if worker.options.kind == "asyncio" and _on_a_loop():
-            raise ConfigurationError(
-                "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
-                "await asyncio.to_thread(run_pending, worker)"
-            )
-        try:
-            while tasks := queue.take_many(worker.options.batch or 1):
-                if new := attempts.not_tried(tasks):
-                    calls += _attempt(attempts, worker, new, raises)
-        finally:
-            attempts.release_tried()
+        calls += sum(_run(worker, raises) for worker in found)
+    return calls
+
+
+def _run(worker: Worker[Any], raises: bool) -> int:
+    attempts: Attempts[Any] = Attempts(worker, lambda: worker.queue.adapter.finish, threading.Event())
+    attempts.alone = True
+    if worker.options.kind == "asyncio" and _on_a_loop():
+        raise ConfigurationError(
+            "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
+            "await asyncio.to_thread(run_pending, worker)"
+        )
+    calls, source = 0, source_of(worker, worker.options.tube)
+    try:
+        while tasks := source.take(worker.options.batch or 1, 0):
+            if new := attempts.not_tried(tasks):
+                calls += _attempt(attempts, worker, new, raises)
+    finally:
+        attempts.release_tried()
     return calls
 
 

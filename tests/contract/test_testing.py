@@ -60,6 +60,7 @@ def test_pending_tasks_of_an_async_def_and_of_batches_are_worked_on(make):
 
     Task.xq.put_many(tasks(2))
     assert testing.run_pending(one) == 2
+    Task.xq.handlers.clear()
 
     @Task.xq.worker(batch=2)
     def several(batch: Any) -> None:

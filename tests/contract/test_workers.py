@@ -32,6 +32,7 @@ from tests.steps import (
     state,
     transitions,
 )
+from xq.testing import run_pending
 
 ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
@@ -728,6 +729,43 @@ def test_workers_take_from_the_tubes_that_are_named(make_shared):
             Task.xq.run(until_empty=True, tubes=bad)
 
 
+def test_each_function_gets_the_tasks_of_its_tube_and_one_those_of_all_others(make_shared):
+    Task, done = make_shared({}, roles=("tube",)), list[Any]()
+
+    @Task.xq.worker(tube="mail")
+    def mail(found: Any) -> None:
+        done.append(("mail", found.tube))
+
+    @Task.xq.worker
+    def rest(found: Any) -> None:
+        done.append(("rest", found.tube))
+
+    def put() -> None:
+        done.clear()
+        Task.xq.put_many([task(tube=tube) for tube in ("mail", "b", None)])
+
+    both = [("mail", "mail"), ("rest", "b"), ("rest", None)]
+    for run, then in (
+        (lambda: Task.xq.run(max_tasks=3), both),
+        (lambda: xq.run(rest, max_tasks=2), both[1:]),
+        (lambda: xq.run(mail, max_tasks=1), both[:1]),
+        (lambda: Task.xq.run(tubes=["b", "mail"], max_tasks=2), both[:2]),
+        (lambda: run_pending(Task), both),
+    ):
+        put()
+        run()
+        assert sorted(done, key=str) == sorted(then, key=str)
+        Task.xq.truncate()
+    with pytest.raises(xq.ConfigurationError, match="'mail' already"):
+        Task.xq.worker(rest, tube="mail")
+
+
+def test_a_take_waits_no_longer_once_the_program_is_to_end(make):
+    until = threading.Event()
+    until.set()
+    assert make().xq.adapter.take(1, PATIENCE, None, until=until) == []
+
+
 @pytest.mark.parametrize("prefetch", [1, 5])
 def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefetch):
     Task, seen = make_shared(), list[int]()
@@ -803,6 +841,11 @@ def test_what_cannot_work_is_refused(subtests):
             Task.xq.run(**{option: 0})
     with pytest.raises(xq.Error, match="worker"):
         xq.run()
+    for function, options in ((lambda: None, {}), (lambda a, b: None, {}), (lambda a: None, {"finishes": True})):
+        with pytest.raises(xq.ConfigurationError, match="gets the task.* cannot be called so"):
+            make({}).xq.worker(function, **options)
+    with pytest.raises(xq.FeatureOff, match="role 'tube'"):
+        make({}).xq.worker(print, tube="mail")
     with pytest.raises(xq.ConfigurationError, match="buried"):
         make({}, roles=("attempts",)).xq.worker(print, max_attempts=2)
     for given in ({"worker": 5}, {"worker": print, "workers": 0}):

@@ -169,6 +169,7 @@ def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(
             office.Customer.objects.create(name="never")
 
     office.Order.xq.put_many([{"note": note} for note in ("atomic", "by hand", "done")])
+    office.Order.xq.handlers.clear()
     office.Order.xq.worker(work, max_attempts=1)
     manage("xq_worker", "office.Order", "--until-empty")
     found = {order.note: order.status for order in office.Order.objects.all()}
@@ -183,6 +184,7 @@ def test_a_worker_serves_its_metrics_on_a_port(office, caplog):
         (address,) = re.findall(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", caplog.text)
         read.append(urllib.request.urlopen(address, timeout=STUCK).read().decode())
 
+    office.Order.xq.handlers.clear()
     office.Order.xq.worker(work)
     office.Order.put({})
     with caplog.at_level("INFO", "xq"):
@@ -203,6 +205,8 @@ KILLED = """
 import os, signal
 
 from tests.django.office.models import Order
+
+Order.xq.handlers.clear()
 
 @Order.xq.worker(workers=2, kind="process")
 def work(order):
@@ -263,7 +267,7 @@ def test_a_worker_of_processes_does_all_tasks_and_replaces_a_process_that_is_kil
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
 def test_the_command_line_finds_models_and_workers_of_the_project_in_its_folder(office, project):
     office.Order.put({})
-    model = "from tests.django.office.models import Order\n"
+    model = "from tests.django.office.models import Order\nOrder.xq.handlers.clear()\n"
     project.write("handlers.py", f"{model}@Order.xq.worker\ndef ship(order):\n    pass\n")
 
     environment = {**project.environment, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}

@@ -91,6 +91,7 @@ class WithCommits(TransactionTestCase):
 
     def test_a_worker(self):
         done = []
+        Order.xq.handlers.clear()
         Order.xq.worker(lambda order: done.append(order.name))
         Order.xq.put_many([{"name": "a"}, {"name": "b"}])
         Order.xq.run(until_empty=True)
@@ -111,6 +112,7 @@ class WithCommits(TransactionTestCase):
 @pytest.mark.django_db
 def test_orders_are_worked_on_in_the_transaction_of_the_test(xq_clock, run_pending, assert_put):
     clock, seen = xq_clock(Order), []
+    Order.xq.handlers.clear()
     Order.xq.worker(lambda order: seen.append(order.name))
     Order.put({"name": "late"}, delay=60)
     assert assert_put(Order, name="late")[0].status == "W"

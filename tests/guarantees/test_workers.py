@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, note, noted, state, transitions
+from tests.steps import PATIENCE, eventually, is_exact, note, noted, row, state, transitions
 
 
 def test_worker_processes_do_each_task_once(make_live, tmp_path):
@@ -60,6 +60,37 @@ def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_liv
     put = Task.put(task())
     eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")  # once its session is reaped
     assert len({*noted(begun)}) == 2
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself(make_live, tmp_path, killed):
+    Task, begun, go_on = make_live({"buried": True}, roles=("attempts",)), tmp_path / "begun", tmp_path / "go on"
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found):
+        note(begun, found.id)
+        eventually(go_on.exists)
+        raise ValueError
+
+    put = Task.put(task())
+    make_live.db.close()
+    running = multiprocessing.get_context("fork").Process(target=Task.xq.run)
+    running.start()
+    try:
+        eventually(lambda: noted(begun))
+        running.terminate()
+        eventually(lambda: row(Task, put).attempts == 0)
+        if killed:
+            running.kill()
+        go_on.touch()
+        running.join(PATIENCE)
+    finally:
+        running.kill()
+    if killed:
+        taken = eventually(Task.take)
+        assert (taken.id, taken.attempts) == (put.id, 1)
+    else:
+        assert (state(Task, put), row(Task, put).attempts) == ("B", 1)
 
 
 def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):

@@ -94,9 +94,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/handle.py",
-        "if not found and n and self._maintenance.more_have_died(than=reaped):",
-        "if not found and not n and self._maintenance.more_have_died(than=reaped):",
+        "xq/adapter.py",
+        "if not found and n and self.maintenance.more_have_died(than=reaped):",
+        "if not found and not n and self.maintenance.more_have_died(than=reaped):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
         tier="rest",
     ),
@@ -694,6 +694,22 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     # workers
     Mutant(
+        "a program that is killed after a signal has counted an attempt",
+        "xq/runtime/workers/threads.py",
+        "        self.attempts.uncount()\n",
+        "",
+        (
+            f"{GUARANTEES}/test_workers.py::test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself",
+        ),
+    ),
+    Mutant(
+        "a function without a tube takes the tasks of one that has its own function",
+        "xq/runtime/workers/program.py",
+        "tuple(sorted(each for each in others if each is not None))",
+        "()",
+        (f"{CONTRACT}/test_workers.py",),
+    ),
+    Mutant(
         "a worker that may take nothing ends, though another gives back what it has reserved",
         "xq/runtime/workers/threads.py",
         "return not (budget.is_spent or self._stop.wait(PAUSE))",
@@ -718,8 +734,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a take of any tube takes from a paused one",
         "xq/engine/take.py",
-        "skipped = paused.tubes if tube is None else ()",
-        "skipped = ()",
+        "skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes",
+        "skipped = but",
         (f"{CONTRACT}/test_pause.py",),
     ),
     Mutant(

@@ -35,36 +35,37 @@ def worker(
 ) -> None:
     """Run workers until SIGTERM or SIGINT. Then they finish their tasks; a second signal releases these."""
     from xq.core.errors import Error
-    from xq.runtime.workers.program import job_of, run_jobs
-    from xq.runtime.workers.worker import Worker
+    from xq.runtime.workers.program import Job, job_of, jobs_of, run_jobs
+    from xq.runtime.workers.worker import Options, Worker
 
     level = [logging.INFO, logging.DEBUG][min(verbose, 1)]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def chosen(text: str) -> Worker[Any]:
+    def jobs(text: str) -> list[Job]:
         thing = found(text)
+        if not isinstance(thing, Worker) and queue is not None:
+            thing = Worker(queue_named(queue), thing, Options())
         if isinstance(thing, Worker):
-            return thing
-        if queue is not None:
-            return queue_named(queue).worker(thing)
-        made = queue_in(thing, text).work
-        if made is None:
+            return [job_of(changed(thing), None, tube)]
+        target = queue_in(thing, text)
+        if not target.handlers:
             raise Failure(
                 f"{text} has no worker in the modules that are imported: decorate a function with @Page.xq.worker, "
                 "and name it as module:function"
             )
-        return made
+        for each in target.handlers.values():
+            changed(each)
+        return jobs_of(target, None, tube)
 
-    changed: dict[str, Any] = {
-        name: value for name, value in (("workers", workers), ("kind", kind)) if value is not None
-    }
+    def changed(worker: Worker[Any]) -> Worker[Any]:
+        worker.options = replace(worker.options, **given).checked(worker.queue, worker.function)
+        return worker
+
+    given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("kind", kind)) if value is not None}
     try:
-        jobs = []
-        for each in map(chosen, targets):
-            each.options = replace(each.options, **changed).checked(each.queue, each.function)
-            jobs.append(job_of(each, None, tube))
-        with _metrics([job.worker for job in jobs], metrics_host, metrics_port):
-            run_jobs(jobs, until_empty, max_tasks)
+        all_jobs = [job for text in targets for job in jobs(text)]
+        with _metrics([job.worker for job in all_jobs], metrics_host, metrics_port):
+            run_jobs(all_jobs, until_empty, max_tasks)
     except Error as error:
         raise Failure(str(error)) from error
 

@@ -454,8 +454,8 @@ class Tasks(Generic[T]):
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return new
 
-    def updates(self, update: object, sets: str = "") -> dict[str, Any]:
-        """Return the values of `update=`, converted, by field name. Only xq itself `sets` a role, such as error.
+    def updates(self, update: object, sets: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the values of `update=`, converted, by field name. Only xq itself `sets` roles, such as error.
 
         Raises BadType and BadValue.
         """
@@ -471,10 +471,10 @@ class Tasks(Generic[T]):
             for field, value in zip(fields, update.values(), strict=True)
         }
 
-    def _updatable(self, name: object, sets: str) -> Field:
+    def _updatable(self, name: object, sets: tuple[str, ...]) -> Field:
         field = self._written(name)
         role = self._role_of.get(field.name)
-        if role and role != sets:
+        if role and role not in sets:
             raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
         if field in self.table.key:
             raise BadValue(f"update cannot change the key {shown(name)}")

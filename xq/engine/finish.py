@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
@@ -77,11 +77,11 @@ class Finish(Generic[T]):
         options: Mapping[str, Any] = NONE,
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
-        sets: str = "",
+        sets: tuple[str, ...] = (),
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
-        `bury` returns a buried task unchanged. `update` may also set the role that `sets` names.
+        `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         asked = self._asked(event, options, update, to, sets)
@@ -165,21 +165,21 @@ class Finish(Generic[T]):
             for rows in self._move_all(connection, binding, ACK, transition, token, batch)
         ]
 
-    def touch_if_free(self, task: Taken, seconds: float) -> bool:
-        """Touch a task, unless another transaction has locked its row. Return whether it did.
+    def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
+        """Run a move of a task, unless another transaction has locked its row. Return whether it did.
 
         Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
         """
         dialect = self.database.open().dialect
 
-        def touch() -> bool:
+        def run() -> bool:
             if dialect.lock and not self.database.execute(dialect.lock_task, named(task.parts)):
                 self.look(task.parts)  # raises NotFound
                 return False
-            self.one("touch", task, {"increment": seconds})
+            move()
             return True
 
-        return self.database.unit(touch, transaction=True)
+        return self.database.unit(run, transaction=True)
 
     def kill_if_taken_by(self, task: Taken) -> T | None:
         """Kill a task if `task` still owns it, and return it; else None. Raises NotFound."""
@@ -205,7 +205,7 @@ class Finish(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         to: str | None = None,
-        sets: str = "",
+        sets: tuple[str, ...] = (),
     ) -> Asked:
         if not options and update is None and to is None and event in self._plain:
             return self._plain[event]
@@ -362,7 +362,7 @@ class Finish(Generic[T]):
         return [
             (parts, fields)
             for (parts, _), each in zip(identified, own, strict=True)
-            if (fields := self.tasks.updates(each, "" if error is None else "error"))
+            if (fields := self.tasks.updates(each, () if error is None else ("error",)))
         ]
 
     @staticmethod

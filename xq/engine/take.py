@@ -67,10 +67,12 @@ class Takes(Generic[T]):
         update: Mapping[str, Any] | None = None,
         tube: str | None = None,
         then: Callable[[str | None], None] | None = None,
+        but: tuple[str, ...] = (),
     ) -> list[T]:
         """Move the `n` oldest tasks (None: all) by `event`, and return them in order.
 
-        If there are any, `then` is called with their token as the last action.
+        Without `tube` they are of any tube that is not in `but`. If there are any, `then` is called with their token as
+        the last action.
         """
         seconds: Seconds = self.tasks.options(event, options) if options else NONE
         fields = self.tasks.updates(update) if update is not None else NONE
@@ -81,7 +83,7 @@ class Takes(Generic[T]):
             return []
         for tried in itertools.count():
             try:
-                return self._once(event, n, transition, seconds, fields, tube, then)
+                return self._once(event, n, transition, seconds, fields, tube, then, but)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TRIES or self.database.open().sessions.is_registered(error.uuid):
@@ -97,6 +99,7 @@ class Takes(Generic[T]):
         fields: Mapping[str, Any],
         tube: str | None,
         then: Callable[[str | None], None] | None,
+        but: tuple[str, ...],
     ) -> list[T]:
         database, takes, token = self.database, transition.target == TAKEN, None
         connection = database.begin()
@@ -106,7 +109,7 @@ class Takes(Generic[T]):
             database.begin_writing()
             self.maintain()  # before the take: if this fails, no task is taken
             connection = self.store.ready()
-        skipped: tuple[str, ...] = ()
+        skipped = but
         if takes:
             paused = self.pauses.paused
             if self.pauses.binding is not binding or self.pauses.uncommitted:
@@ -116,7 +119,8 @@ class Takes(Generic[T]):
             if paused is not None:
                 if paused.stops(tube):
                     return []
-                skipped = paused.tubes if tube is None else ()
+                if tube is None:
+                    skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
         session = binding.sessions.to_take() if takes else None
         try:
             if session is not None:

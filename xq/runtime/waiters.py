@@ -246,32 +246,44 @@ class Waiting(Generic[T]):
 
     # for tasks, and for room
 
-    def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
+    def take(
+        self,
+        n: int,
+        options: Mapping[str, Any],
+        tube: str | None,
+        timeout: float | None,
+        but: tuple[str, ...] = (),
+        until: threading.Event | None = None,
+    ) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds (None: without limit) for the first.
 
-        Returns an empty list if none came. Raises InTransaction and ConfigurationError if the caller must not wait.
+        Without `tube` they are of any tube that is not in `but`. Once `until` is set, a waiter that is woken waits no
+        longer. Returns an empty list if none came. Raises InTransaction and ConfigurationError if the caller must not
+        wait.
         """
         if timeout == 0:
-            return self.takes.oldest("take", n, options, tube=tube)
+            return self.takes.oldest("take", n, options, tube=tube, but=but)
         taken: list[str | None] = []  # the token
-        look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append)
+        look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
         try:
-            return run_steps(self.taking(tube, timeout), look)
+            return run_steps(self.taking(tube, timeout, until=until), look)
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)
             raise
 
-    def taking(self, tube: str | None, timeout: float | None, looked: bool = False) -> Steps[list[Any]]:
+    def taking(
+        self, tube: str | None, timeout: float | None, looked: bool = False, until: threading.Event | None = None
+    ) -> Steps[list[Any]]:
         """Return what a look of the caller finds, as `take` does. `looked`: the caller has just found nothing."""
         with self._may_wait("take", timeout):
             found: list[Any] = [] if looked else (yield LOOK)
-            return found or (yield from self._wait_to_take(tube, Deadline(timeout)))
+            return found or (yield from self._wait_to_take(tube, Deadline(timeout), until))
 
-    def _wait_to_take(self, tube: str | None, deadline: Deadline) -> Steps[list[Any]]:
+    def _wait_to_take(self, tube: str | None, deadline: Deadline, until: threading.Event | None) -> Steps[list[Any]]:
         self.listen()  # before the look, so that no later commit is missed
         with self.takers.enter(tube, self.database.session) as waiter:
             while not (found := (yield from self._take_if_there(deadline))):
-                if not (yield from self._sleep(waiter, deadline)):
+                if (until is not None and until.is_set()) or not (yield from self._sleep(waiter, deadline)):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()

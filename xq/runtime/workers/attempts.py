@@ -6,6 +6,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -83,6 +84,7 @@ class Attempts(Generic[T]):
         self.stop = stop
         self.store = moves().store
         self.log = moves().log
+        self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
         self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self._later: list[T] = []  # those of them that were taken again
@@ -312,6 +314,33 @@ class Attempts(Generic[T]):
         self.give_back_tasks(self._later)
         self._later = []
 
+    def uncount(self) -> None:
+        """Count no attempt of the tasks that are being worked on: it is not their fault if the process is killed soon.
+
+        A function that fails by itself later counts (`_counted`).
+        """
+        moves, counts, *_ = self._definition
+        leases = [lease for lease in list(self.heart.leases) if lease.attempt]
+        if not counts or not leases:
+            return
+        self.uncounted = True
+        field = moves.tasks.table.roles["attempts"].name
+
+        try:
+            self.store.connect()
+            for attempt in [attempt for lease in leases for attempt in lease.taken]:
+                with suppress(*LOST):  # it has just ended
+                    moves.if_free(attempt.taken, partial(moves.write, attempt.taken, {field: attempt.number - 1}))
+        except Exception as error:
+            self.log.warning("the attempts of the tasks that run now stay counted: %s", _line(error))
+
+    def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
+        """Return the update of a task whose function has failed, and the roles that it sets."""
+        counted = {"attempts": attempt.number} if self.uncounted and attempt.number else {}
+        known = self._moves().tasks.table.roles
+        update = {known[role].name: value for role, value in {**roles, **counted}.items()}
+        return {"update": update or None, "sets": (*roles, *counted)}
+
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
         for lease in list(self.heart.leases):
@@ -399,18 +428,18 @@ class Attempts(Generic[T]):
         leave = partial(self._leave, task)
         if "delay" in self.release_options:
             options = {"delay": pause} if pause else {}
-            self._finish(partial(self._move, "release", task, **options), leave)
+            self._finish(lambda: self._moves().one("release", task, options, **self._counted(attempt)), leave)
         else:
             if self.alone:
                 self._tried.add(task.parts)
             else:
                 self.stop.wait(pause)  # else it would be ready at once
-            self._finish(partial(self._move, "release", task), leave)
+            self._finish(lambda: self._moves().one("release", task, **self._counted(attempt)), leave)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
-        give_up = partial(self._give_up, task, why, trace)
+        give_up = partial(self._give_up, attempt, why, trace)
         if self._finish(give_up, partial(self._leave, task)) is not None:
             extra = self._extra(attempt, "bury")
             self.log.error("task %s is buried: %s", self._key(task), why, exc_info=error, extra=extra)
@@ -445,35 +474,38 @@ class Attempts(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _give_up(self, task: Taken, why: str, trace: str) -> T:
+    def _give_up(self, attempt: Attempt, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
-        moves = self._moves()
+        moves, task = self._moves(), attempt.taken
         role = moves.tasks.table.roles.get("error")
         if role is None:
-            return moves.one("bury", task, {})
+            return moves.one("bury", task, **self._counted(attempt))
         most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
         text = storable(why, most)
         if trace and len(text) + 1 < most:
             text = f"{text}\n{storable(trace, most - len(text) - 1)}"
         try:
-            return moves.one("bury", task, {}, {role.name: text}, sets="error")
+            return moves.one("bury", task, **self._counted(attempt, error=text))
         except Exception as refused:  # for example characters that the column cannot hold, or a unique index
             if isinstance(refused, LOST) or self.store.may_pass(refused):
                 raise
             self.log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
-            return moves.one("bury", task, {})
+            return moves.one("bury", task, **self._counted(attempt))
 
     def _check_finished(self, taken: Taken) -> None:
         if self._moves().is_taken_by(taken):
             raise Undone(self.store.name, self._moves().tasks.app_key(taken.parts))
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
+        moves = self._moves()
         for lease in leases:
             touched, lost = False, list[Exception]()
             for attempt in lease.taken:
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
-                    touched |= self._moves().touch_if_free(attempt.taken, seconds)
+                    touched |= moves.if_free(
+                        attempt.taken, partial(moves.one, "touch", attempt.taken, {"increment": seconds})
+                    )
                 except LOST as error:
                     self.log.debug("%s", error)  # the handler may have finished it
                     lost.append(error)
@@ -503,7 +535,7 @@ class Attempts(Generic[T]):
         # A task that was dug after its last attempt is tried once more: so many takes it has then.
         number = min(attempt.number, self.options.max_attempts or attempt.number)
         fields = {role.name: number - 1} if role and number else None
-        move = partial(self._moves().one, "release", attempt.taken, {}, fields, sets="attempts")
+        move = partial(self._moves().one, "release", attempt.taken, {}, fields, sets=("attempts",))
         self._finish(move, partial(self._leave, attempt.taken))
 
     def _leave(self, task: Taken, error: Exception) -> None:

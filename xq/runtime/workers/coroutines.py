@@ -112,7 +112,7 @@ class Coroutines(Pool[T]):
 
     def _take(self, source: Source[T], n: int) -> list[T]:
         self._store.connect()
-        tasks = source.take(n, LISTEN if self._store.has_threads and not self._program.until_empty else 0)
+        tasks = source.take(n, LISTEN if self._store.has_threads and not self._program.until_empty else 0, self._stop)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return []

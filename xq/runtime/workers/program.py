@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.runtime.workers.coroutines import Coroutines
@@ -18,6 +18,9 @@ from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_b
 from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Source, Threads
 from xq.runtime.workers.worker import Options, Worker
 from xq.sessions.process import this_process
+
+if TYPE_CHECKING:
+    from xq.handle import Queue
 
 log = logging.getLogger("xq")
 
@@ -42,6 +45,24 @@ class Job:
         return make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
 
 
+def jobs_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Job]:
+    """Return the jobs of all workers of a queue; with `tubes`, of those that work on these. Raises as `job_of`."""
+    found = queue.handlers
+    if tubes is None and found:
+        return [job_of(each, workers, None) for each in found.values()]
+    own = [tube for tube in tubes if tube in [*found]] if isinstance(tubes, (list, tuple)) else []
+    jobs = [job_of(found[tube], workers, None) for tube in own]
+    others = [tube for tube in tubes if tube not in own] if own and tubes else tubes
+    if own and not others:
+        return jobs
+    if None not in found:
+        of = f" for {', '.join(map(repr, others))}" if found and others else ""
+        raise ConfigurationError(
+            f"{queue.name} has no worker{of}: upgrade(..., worker=f), or @{queue.name}.xq.worker()"
+        )
+    return [*jobs, job_of(found[None], workers, others)]
+
+
 def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Job:
     """Return the job of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
     queue, store = worker.queue, worker.queue.adapter.store
@@ -55,12 +76,21 @@ def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None
         raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
     if tubes is not None and not tubes:
         raise BadValue("tubes is empty: name the tubes to take from, or leave it out for all")
-    named = [None] if tubes is None else [queue.adapter.tube(tube) for tube in tubes]
+    own = worker.options.tube
+    named = [own] if tubes is None else [queue.adapter.tube(tube) for tube in tubes]
+    if own is not None and named != [own]:
+        raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
-    job = Job(worker, [Source(queue, tube) for tube in named], options.checked(queue, worker.function))
+    job = Job(worker, [source_of(worker, tube) for tube in named], options.checked(queue, worker.function))
     if not store.has_threads:
         _check_one_connection(job, store.name)
     return job
+
+
+def source_of(worker: Worker[Any], tube: str | None) -> Source[Any]:
+    """Return where a worker takes from; without a tube it leaves out those that have a function of their own."""
+    others = worker.queue.handlers if tube is None else ()
+    return Source(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
 
 
 def _check_one_connection(job: Job, name: str) -> None:
@@ -142,6 +172,8 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, shared: Sh
     _log_sessions(jobs)
     pools = [job.pool(program, shared) for job in jobs]
     parent = None if shared is None else multiprocessing.parent_process()
+    stopped = threading.Thread(target=_stopped, args=(program.stop, pools), name="xq stop", daemon=True)
+    stopped.start()
     with _signals(program.stop, pools, jobs, shared):
         for pool in pools:
             pool.start()
@@ -150,10 +182,18 @@ def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, shared: Sh
             if parent is not None and not parent.is_alive():
                 program.stop.set()
     program.stop.set()  # a thread whose function was overdue may still run: it does not retry for ever
+    stopped.join()
     for pool in pools:
         pool.close()
     if errors:
         raise errors[0]
+
+
+def _stopped(stop: threading.Event, pools: Sequence[Pool[Any]]) -> None:
+    """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
+    stop.wait()
+    for pool in pools:
+        pool.stopped()
 
 
 @contextmanager

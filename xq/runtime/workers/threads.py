@@ -36,14 +36,15 @@ class Source(Generic[T]):
 
     queue: Queue[T]
     tube: str | None
+    but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
-    def take(self, n: int, timeout: float) -> list[T]:
-        """Take up to `n` tasks, and wait up to `timeout` seconds for the first."""
-        return self.queue.take_many(n, timeout, tube=self.tube)
+    def take(self, n: int, timeout: float, until: threading.Event | None = None) -> list[T]:
+        """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set."""
+        return self.queue.adapter.take(n, timeout, self.tube, but=self.but, until=until)
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
         """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
-        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then)
+        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
 class Budget:
@@ -144,6 +145,13 @@ class Pool(ABC, Generic[T]):
     @abstractmethod
     def join(self, seconds: float) -> None:
         """Wait until a worker ends, at most so many seconds."""
+
+    def stopped(self) -> None:
+        """Wake those that wait for tasks, and count no attempt of the running functions: the program ends."""
+        for source in self._sources:
+            source.queue.adapter.waiting.takers.wake_all()
+        self.attempts.uncount()
+        self._store.disconnect()
 
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
@@ -288,7 +296,7 @@ class Threads(Pool[T]):
         if not tasks:
             try:
                 self._store.connect()
-                tasks = source.take(n, 0 if self._program.until_empty else LISTEN)
+                tasks = source.take(n, 0 if self._program.until_empty else LISTEN, self._stop)
             except Exception as error:
                 budget.settle(n, 0)
                 attempts.wait_for_the_database(error)

@@ -37,6 +37,7 @@ class Options:
     batch: int | None = None
     concurrency: Concurrency | None = None
     finishes: bool = False
+    tube: str | None = None
 
     def checked(self, queue: Queue[Any], function: Any) -> Options:
         """Return the options, with the kind of an `async def`. Raises ConfigurationError."""
@@ -50,6 +51,8 @@ class Options:
             raise ConfigurationError(f"finishes is True or False, not {shown(self.finishes)}")
         if self.kind not in get_args(Kind):
             raise ConfigurationError(f"kind is one of {', '.join(get_args(Kind))}, not {shown(self.kind)}")
+        queue.adapter.tube(self.tube, "worker(tube=)")
+        _check_arguments(function, 1 + self.finishes)
         machine = queue.machine
         if self.max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
             raise ConfigurationError(
@@ -99,6 +102,8 @@ class Worker(Generic[T]):
         self.given: Callable[[T], Any] = lambda task: task
         self.finishing: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda finish: finish
         functools.update_wrapper(self, function)
+        if (around := queue.adapter.observers.around_work) is not None:
+            self.around(around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -166,6 +171,22 @@ class Worker(Generic[T]):
                 else:
                     stack.enter_context(context)
             await self.function(task)
+
+
+def _check_arguments(function: Any, n: int) -> None:
+    """Raise ConfigurationError unless a function can be called with `n` arguments, as far as its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function
+        return
+    try:
+        signature.bind(*[None] * n)
+    except TypeError as error:
+        given = "the task, and the function that finishes it" if n > 1 else "the task, or a batch of tasks"
+        name = getattr(function, "__name__", function)
+        raise ConfigurationError(
+            f"a worker's function gets {given}: {name}{signature} cannot be called so ({error})"
+        ) from error
 
 
 def is_async(function: Any) -> bool:

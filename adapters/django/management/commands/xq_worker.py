@@ -19,6 +19,8 @@ from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.adapters.django.settings import setting
+from xq.runtime.workers.program import job_of, run_jobs
+from xq.runtime.workers.worker import Options, Worker
 from xq.sessions.process import name_program
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
@@ -75,10 +77,9 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         found: Queue[Any] | None = options["model"]
-        work = self._on_tasks(options) if found is None else self._on_queue(found, options)
+        workers, work = self._on_tasks(options) if found is None else self._on_queue(found, options)
         if options["metrics_port"] is not None:
-            on = import_string(f"{TASKS}.models.Task").xq if found is None else found
-            work = measured(work, on, options["metrics_host"], options["metrics_port"])
+            work = measured(work, workers, options["metrics_host"], options["metrics_port"])
         name_program("manage.py xq_worker")
         reloads = first(options["reload"], setting("AUTORELOAD"), settings.DEBUG)
         with self._logged(options["verbosity"]):
@@ -110,7 +111,7 @@ class Command(QueueCommand):
                 log.setLevel(level)
                 log.propagate = propagates
 
-    def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> Callable[[], object]:
+    def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
         for name, option in (("names", "--queue"), ("excluded", "--exclude-queue"), ("worker_id", "--worker-id")):
             if options[name]:
                 raise CommandError(f"{option} is for the queues of django.tasks, which are worked on without a model")
@@ -119,19 +120,20 @@ class Command(QueueCommand):
                 function = import_string(path)
             except ImportError as error:
                 raise CommandError(f"--call {path}: {error}") from error
-            # the import may just have registered it as the worker, with options
-            if found.work is None or function not in (found.work, found.work.function):
-                found.worker(function)
-        elif found.work is None:
+            # it may be registered, with options of its own
+            named = next((each for each in found.handlers.values() if function in (each, each.function)), None)
+            chosen = [named or Worker(found, function, Options())]
+        elif not (chosen := [*found.handlers.values()]):
             raise CommandError(
                 f"{label(found)} has no worker: give upgrade(..., worker=function), "
                 f"decorate one with @{found.model.__name__}.xq.worker() in a module that is imported with its models, "
                 "or name one by --call"
             )
         workers = first(options["workers"], setting("WORKERS"))
-        return partial(found.run, until_empty=options["until_empty"], workers=workers, max_tasks=options["max_tasks"])
+        jobs = [job_of(each, workers, None) for each in chosen]
+        return chosen, partial(run_jobs, jobs, options["until_empty"], options["max_tasks"])
 
-    def _on_tasks(self, options: dict[str, Any]) -> Callable[[], object]:
+    def _on_tasks(self, options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
         if options["call"]:
             raise CommandError("--call needs a queue: manage.py xq_worker shop.Order --call shop.jobs.mail")
         if not apps.is_installed(TASKS):
@@ -139,7 +141,8 @@ class Command(QueueCommand):
                 "name a queue, as in manage.py xq_worker shop.Order; "
                 f"or add {TASKS!r} to INSTALLED_APPS, for django.tasks"
             )
-        return partial(
+        workers = [*import_string(f"{TASKS}.models.Task").xq.handlers.values()]
+        return workers, partial(
             import_string(f"{TASKS}.worker.run"),
             queues=options["names"],
             workers=first(options["workers"], setting("WORKERS"), 1),
@@ -150,8 +153,8 @@ class Command(QueueCommand):
         )
 
 
-def measured(work: Callable[[], object], on: Queue[Any], host: str, port: int) -> Callable[[], object]:
-    """Return a call that serves the metrics of a queue and of its worker as long as the worker runs.
+def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int) -> Callable[[], object]:
+    """Return a call that serves the metrics of a queue and of its workers as long as these run.
 
     The label is the name of the model; with that of the app if another app has a queue of the same name.
     """
@@ -159,12 +162,11 @@ def measured(work: Callable[[], object], on: Queue[Any], host: str, port: int) -
         from xq.metrics import serving
     except ModuleNotFoundError as error:
         raise CommandError("metrics need prometheus_client: pip install 'xq-tables[metrics]'") from error
-    worker = on.work
-    assert worker is not None  # since there is work
+    on = workers[0].queue
     name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
 
     def run() -> None:
-        with serving([worker], host, port, [name]):
+        with serving(workers, host, port, [name] * len(workers)):
             work()
 
     return run
