@@ -12,7 +12,7 @@ import pytest
 import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import is_exact, state
+from tests.steps import is_exact, state, wrong
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -159,7 +159,7 @@ def test_whatever_is_dropped_is_missed_by_name_and_brought_back(make_file):
         with pytest.raises(xq.NotInstalled, match=name):
             fresh.put(task())
         fresh.xq.install()
-        assert fresh.xq.check() == []
+        assert wrong(fresh.xq) == []
         assert Task.take()
     assert installed() == before
 

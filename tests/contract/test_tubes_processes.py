@@ -186,10 +186,11 @@ def test_a_worker_of_a_tube_is_called_with_its_tasks(shared):
     tube.worker(found.append)
     tube.put({"url": "a"})
     tube.run(until_empty=True)
-    tube.worker(lambda task, finish: found.append(finish("bury")), workers=1, finishes=True)
-    tube.put("bad")
-    tube.run(until_empty=True)
-    assert found == [(1, "t", {"url": "a"}), (2, "!", "bad")]
+    other = shared.create_tube("other", "fifottl")
+    other.worker(lambda task, finish: found.append(finish("bury")), workers=1, finishes=True)
+    other.put("bad")
+    other.run(until_empty=True)
+    assert found == [(1, "t", {"url": "a"}), (1, "!", "bad")]
 
 
 def test_a_take_of_a_class_waits_also_for_what_an_ended_session_keeps_for_its_ttr(shared):
