@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
@@ -104,13 +104,18 @@ class Aio(Generic[T]):
     # producers and consumers
 
     @overload
-    async def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+    async def put(self, task: object = ..., *, wait: float | timedelta | None, **options: Any) -> tuple[T, bool]: ...
 
     @overload
-    async def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+    async def put(self, task: object = ..., *, timeout: float | timedelta | None = ..., **options: Any) -> T: ...
 
     async def put(
-        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+        self,
+        task: object = MISSING,
+        *,
+        wait: float | timedelta | None = MISSING,
+        timeout: float | timedelta | None = MISSING,
+        **options: Any,
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
@@ -128,14 +133,18 @@ class Aio(Generic[T]):
         put: T = await self._soon(kind("put", options), brought)
         return put
 
-    async def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
+    async def take(self, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
         taken = await self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    async def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+    async def take_many(
+        self, n: int, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Any
+    ) -> list[T]:
         return await self._take(count_of(n), timeout, tube, options)
 
-    async def _take(self, n: int, timeout: float | None, tube: str | None, options: dict[str, Any]) -> list[T]:
+    async def _take(
+        self, n: int, timeout: float | timedelta | None, tube: str | None, options: dict[str, Any]
+    ) -> list[T]:
         if tube is not None:
             self._queue.adapter.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
@@ -163,7 +172,7 @@ class Aio(Generic[T]):
     async def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
         return await self._finish("bury", key, update, {})
 
-    async def touch(self, key: object, increment: float) -> T:
+    async def touch(self, key: object, increment: float | timedelta) -> T:
         self._turns.waiting.tasks.seconds("increment", increment, ends=True)
         return await self._finish("touch", key, None, {"increment": increment})
 
@@ -171,7 +180,7 @@ class Aio(Generic[T]):
         moved: T = await self._soon(kind(event, options), (key, update))
         return moved
 
-    async def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+    async def wait(self, key: object, timeout: float | timedelta | None = None) -> tuple[T, bool]:
         waiting = self._turns.waiting
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))

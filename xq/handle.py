@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, tzinfo
+from datetime import date, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -67,7 +67,8 @@ class Queue(Operators[T]):
 
     The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
     method returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
-    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds.
+    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
+    timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
 
     A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
@@ -96,6 +97,7 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         steps = self._steps = Steps(self._database, self._tasks, definition.machine)
         batches = Batches(steps)
+        self._tasks.now_us = self._database.now_us
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._pauses = Pauses(self._database)
@@ -277,13 +279,18 @@ class Queue(Operators[T]):
     # producers
 
     @overload
-    def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+    def put(self, task: object = ..., *, wait: float | timedelta | None, **options: Any) -> tuple[T, bool]: ...
 
     @overload
-    def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+    def put(self, task: object = ..., *, timeout: float | timedelta | None = ..., **options: Any) -> T: ...
 
     def put(
-        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+        self,
+        task: object = MISSING,
+        *,
+        wait: float | timedelta | None = MISSING,
+        timeout: float | timedelta | None = MISSING,
+        **options: Any,
     ) -> T | tuple[T, bool]:
         """Put a task: into R, or into W with `delay`.
 
@@ -322,7 +329,7 @@ class Queue(Operators[T]):
 
     # consumers
 
-    def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
+    def take(self, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
         """Take the oldest ready task of the lowest priority: to T. Returns None when there is none.
 
         Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
@@ -331,11 +338,13 @@ class Queue(Operators[T]):
         taken = self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+    def take_many(
+        self, n: int, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Any
+    ) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         return self._take(count_of(n), timeout, tube, options)
 
-    def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+    def _take(self, n: int, timeout: float | timedelta | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self.adapter.tube(tube)
         binding = self._database.binding
@@ -349,7 +358,7 @@ class Queue(Operators[T]):
             found = self._takes.oldest("take", n, options, tube=tube)
         return found
 
-    def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+    def wait(self, key: object, timeout: float | timedelta | None = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).
 
         Returns the task as it is then, and whether it was processed: True if it was acked; False if it was buried,
@@ -376,12 +385,12 @@ class Queue(Operators[T]):
         """
         return self._finish.one("bury", key, {}, update)
 
-    def touch(self, key: object, increment: float) -> T:
+    def touch(self, key: object, increment: float | timedelta) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
         return self._finish.one("touch", key, {"increment": increment})
 
-    def touch_many(self, keys: Iterable[object], increment: float) -> list[T]:
+    def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
         self._tasks.seconds("increment", increment, ends=True)
         return self._finish.many("touch", keys, {"increment": increment})

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -240,7 +241,7 @@ class Waiting(Generic[T]):
     def anybody(self) -> bool:
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
-    def seconds(self, value: float | None, name: str = "timeout") -> float | None:
+    def seconds(self, value: float | timedelta | None, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
         return None if value is None else self.tasks.seconds(name, value)
 
