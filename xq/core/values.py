@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
@@ -50,6 +50,21 @@ def microseconds(name: str, value: object) -> int:
     if not abs(value) <= LATEST:
         raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
     return round(value * 1_000_000)
+
+
+class Times(TypedDict, total=False):
+    """The options of methods, for type checkers: which method takes which depends on the features."""
+
+    delay: float | timedelta | None
+    at: datetime | None
+    ttl: float | timedelta | None
+    ttr: float | timedelta | None
+
+
+class PutOptions(Times, total=False):
+    """The options of put, for type checkers."""
+
+    on_conflict: Literal["raise", "skip", "replace"] | None
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ class Waiting(Generic[T]):
         if more:
             self.takers.wake_first()
 
-    def putting(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
+    def putting(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
         """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
 
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
@@ -313,7 +313,7 @@ class Waiting(Generic[T]):
         with self._may_wait("put", timeout):
             return (yield from self._wait_to_put(task, options, timeout))
 
-    def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
+    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # before the put, so that no later commit is missed
@@ -381,7 +381,7 @@ class Waiting(Generic[T]):
     # for the end of a task
 
     def putting_and_waiting(
-        self, task: object, options: dict[str, Any], timeout: float | None
+        self, task: object, options: Mapping[str, Any], timeout: float | None
     ) -> Steps[tuple[T, bool]]:
         """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
 
