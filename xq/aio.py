@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Ty
 
 from xq.core.errors import BadValue, LeftOpen
 from xq.core.ports import Connections
-from xq.core.values import PutOptions, Times, count_of
+from xq.core.values import PutOptions, Span, Times, count_of
 from xq.engine.finish import Update
 from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
@@ -104,22 +104,13 @@ class Aio(Generic[T]):
     # producers and consumers
 
     @overload
-    async def put(
-        self, task: object = ..., *, wait: float | timedelta | None, **options: Unpack[PutOptions]
-    ) -> tuple[T, bool]: ...
+    async def put(self, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[T, bool]: ...
 
     @overload
-    async def put(
-        self, task: object = ..., *, timeout: float | timedelta | None = ..., **options: Unpack[PutOptions]
-    ) -> T: ...
+    async def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
     async def put(
-        self,
-        task: object = MISSING,
-        *,
-        wait: float | timedelta | None = MISSING,
-        timeout: float | timedelta | None = MISSING,
-        **options: Unpack[PutOptions],
+        self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
@@ -137,20 +128,16 @@ class Aio(Generic[T]):
         put: T = await self._soon(kind("put", options), brought)
         return put
 
-    async def take(
-        self, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Unpack[Times]
-    ) -> T | None:
+    async def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         taken = await self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     async def take_many(
-        self, n: int, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Unpack[Times]
+        self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]
     ) -> list[T]:
         return await self._take(count_of(n), timeout, tube, options)
 
-    async def _take(
-        self, n: int, timeout: float | timedelta | None, tube: str | None, options: Mapping[str, Any]
-    ) -> list[T]:
+    async def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self._queue.adapter.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
@@ -186,7 +173,7 @@ class Aio(Generic[T]):
         moved: T = await self._soon(kind(event, options), (key, update))
         return moved
 
-    async def wait(self, key: object, timeout: float | timedelta | None = None) -> tuple[T, bool]:
+    async def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         waiting = self._turns.waiting
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))

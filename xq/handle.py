@@ -13,7 +13,7 @@ from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
-from xq.core.values import PutOptions, Tasks, Times, count_of
+from xq.core.values import PutOptions, Span, Tasks, Times, count_of
 from xq.engine.acting import Acting, By
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
@@ -279,22 +279,13 @@ class Queue(Operators[T]):
     # producers
 
     @overload
-    def put(
-        self, task: object = ..., *, wait: float | timedelta | None, **options: Unpack[PutOptions]
-    ) -> tuple[T, bool]: ...
+    def put(self, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[T, bool]: ...
 
     @overload
-    def put(
-        self, task: object = ..., *, timeout: float | timedelta | None = ..., **options: Unpack[PutOptions]
-    ) -> T: ...
+    def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
     def put(
-        self,
-        task: object = MISSING,
-        *,
-        wait: float | timedelta | None = MISSING,
-        timeout: float | timedelta | None = MISSING,
-        **options: Unpack[PutOptions],
+        self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         """Put a task: into R, or into W with `delay`.
 
@@ -333,9 +324,7 @@ class Queue(Operators[T]):
 
     # consumers
 
-    def take(
-        self, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Unpack[Times]
-    ) -> T | None:
+    def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         """Take the oldest ready task of the lowest priority: to T. Returns None when there is none.
 
         Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
@@ -344,13 +333,11 @@ class Queue(Operators[T]):
         taken = self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    def take_many(
-        self, n: int, timeout: float | timedelta | None = 0, *, tube: str | None = None, **options: Unpack[Times]
-    ) -> list[T]:
+    def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         return self._take(count_of(n), timeout, tube, options)
 
-    def _take(self, n: int, timeout: float | timedelta | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+    def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self.adapter.tube(tube)
         binding = self._database.binding
@@ -364,7 +351,7 @@ class Queue(Operators[T]):
             found = self._takes.oldest("take", n, options, tube=tube)
         return found
 
-    def wait(self, key: object, timeout: float | timedelta | None = None) -> tuple[T, bool]:
+    def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).
 
         Returns the task as it is then, and whether it was processed: True if it was acked; False if it was buried,

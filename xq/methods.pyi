@@ -2,12 +2,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self, Unpack, overload
 
-from xq.core.values import PutOptions, Times
+from xq.core.values import PutOptions, Span, Times
 from xq.engine.stats import Stats
 from xq.handle import Queue
 
 Update = Mapping[str, Any] | None
-Time = float | timedelta | None
 
 class Verbs:
     """What `upgrade` adds to a model, for type checkers. On an instance the methods go without its key."""
@@ -17,16 +16,17 @@ class Verbs:
 
     @overload
     @classmethod
-    def put(cls, task: object = ..., *, wait: Time, **options: Unpack[PutOptions]) -> tuple[Self, bool]: ...
+    def put(cls, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[Self, bool]: ...
     @overload
     @classmethod
-    def put(cls, task: object = ..., *, timeout: Time = ..., **options: Unpack[PutOptions]) -> Self: ...
+    def put(cls, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> Self: ...
     @classmethod
-    def take(cls, timeout: Time = ..., *, tube: str | None = ..., **options: Unpack[Times]) -> Self | None: ...
+    def take(cls, timeout: Span = ..., *, tube: str | None = ..., **options: Unpack[Times]) -> Self | None: ...
     @classmethod
     def ack(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
-    @classmethod
-    def release(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
+
+    release = ack
+
     @classmethod
     def bury(cls, key: object = ..., *, update: Update = ...) -> Self: ...
     @overload
@@ -45,7 +45,7 @@ class Verbs:
     @classmethod
     def touch(cls, key: object = ..., increment: float | timedelta = ...) -> Self: ...
     @classmethod
-    def wait(cls, key: object = ..., timeout: Time = ...) -> tuple[Self, bool]: ...
+    def wait(cls, key: object = ..., timeout: Span = ...) -> tuple[Self, bool]: ...
     @classmethod
     def stats(cls, pretty: bool = ...) -> Stats: ...
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
 Seconds = Mapping[str, float | None]  # the options of a call; None is never
+Span = float | timedelta | None  # of time; a number is seconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
@@ -55,10 +56,10 @@ def microseconds(name: str, value: object) -> int:
 class Times(TypedDict, total=False):
     """The options of methods, for type checkers: which method takes which depends on the features."""
 
-    delay: float | timedelta | None
+    delay: Span
     at: datetime | None
-    ttl: float | timedelta | None
-    ttr: float | timedelta | None
+    ttl: Span
+    ttr: Span
 
 
 class PutOptions(Times, total=False):

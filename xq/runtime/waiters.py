@@ -15,14 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
-from xq.core.values import Parts, Tasks, named
+from xq.core.values import Parts, Span, Tasks, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
@@ -241,7 +240,7 @@ class Waiting(Generic[T]):
     def anybody(self) -> bool:
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
-    def seconds(self, value: float | timedelta | None, name: str = "timeout") -> float | None:
+    def seconds(self, value: Span, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
         return None if value is None else self.tasks.seconds(name, value)
 
