@@ -29,7 +29,7 @@ SECTIONS = (
     Section(
         "Making a queue",
         "`upgrade` adds the attribute `xq`, the queue, and these methods of it to the model: {verbs}.",
-        ("upgrade", "queue", "Task"),
+        ("upgrade", "queue", "Task", "Features"),
     ),
     Section("The queue", "`Page.xq`, and what `upgrade` returns.", ("Queue",)),
     Section("asyncio", "`Page.xq.aio`. [asyncio.md](asyncio.md) explains it.", ("aio.Aio",)),

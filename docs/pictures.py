@@ -27,7 +27,7 @@ IMAGES = Path(__file__).with_name("images")
 SECONDS = 310  # the charts show five minutes
 PEOPLE = ("ann", "bob", "carol", "dave", "erin", "frank", "grace")
 TUBES = ("orders", "news", "support")
-FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
+FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 RATES = {"mail": 18.0, "invoice": 7.0, "thumbnail": 7.0}  # tasks a second
 SHARES = {"mail": 0.07, "invoice": 0.02, "thumbnail": 0.01}  # of the attempts that fail
 

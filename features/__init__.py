@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict
 
-from xq.core.machine import Feature
+from xq.core.machine import Feature, Retval, Strategy
 from xq.features.buried import buried
 from xq.features.delayed import delayed
 from xq.features.endless import endless
@@ -23,6 +24,36 @@ from xq.features.ttr import ttr
 from xq.features.unique import unique
 from xq.features.utube import utube
 from xq.features.zombie import zombie
+
+Switch = bool | Feature | None  # None is off, as False; a Feature is used as it is
+Lasting = bool | float | Feature | None
+
+
+class Features(TypedDict, total=False):
+    """The values of `features=`, for type checkers: True, also seconds where there is a time. False and None are off.
+
+    To name features of your own, inherit from it: `class Mine(xq.Features, total=False): retry: xq.Feature`.
+    """
+
+    id: Strategy | Callable[..., Any] | Feature | None
+    retval: Retval | Feature | None
+    buried: Switch | Literal["any"]
+    delayed: Switch
+    keep: Switch
+    zombie: Lasting
+    ttl: Lasting
+    lifetime: Lasting
+    ttr: Lasting
+    not_check_session: Switch
+    unique: Switch | str
+    utube: Switch | int
+    limit: int | Feature | None
+    rate: str | Mapping[str, Any] | Feature | None
+    history: Lasting
+    events: Switch
+    priority: Switch
+    endless: Switch
+
 
 FEATURES: Mapping[str, Callable[..., Feature]] = {
     feature.__name__: feature

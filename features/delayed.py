@@ -6,12 +6,12 @@ from xq.core.machine import READYING, Detour, Feature, On, Timer
 
 
 def delayed(on: On = True) -> Feature:
-    """Let tasks wait: each event that leads to R takes delay=seconds, and the task waits in W first."""
+    """Let tasks wait: each event that leads to R takes delay= or at=, and the task waits in W first."""
     return Feature(
         "delayed",
         needs=("runat",),
         timers=(Timer("W", "delay", "R", option="delay"),),
         detours=(Detour(into="R", via="W", option="delay"),),
         methods=("restart",),
-        options={"delay": READYING},
+        options={"delay": READYING, "at": READYING},
     )

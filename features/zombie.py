@@ -16,5 +16,5 @@ def zombie(on: On | Seconds = True) -> Feature:
         transitions=(Transition("T", "ack", "Z", fenced=True),),
         timers=(Timer("Z", "zombie", "X", option="delay", default=seconds(on)),),
         methods=("restart",),
-        options={"delay": ("ack", "switch")},
+        options={"delay": ("ack", "switch"), "at": ("ack", "switch")},
     )

@@ -28,6 +28,7 @@ from xq.core.errors import (
 )
 from xq.core.machine import Choice, Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
 from xq.engine.stats import Stats
+from xq.features import Features
 from xq.handle import Queue
 from xq.runtime.lease import Lease, current
 from xq.runtime.schedules import Schedule
@@ -57,6 +58,7 @@ __all__ = [
     "Error",
     "Feature",
     "FeatureOff",
+    "Features",
     "Full",
     "Guard",
     "ArchiveBusy",

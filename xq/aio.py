@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from xq.core.errors import BadValue, LeftOpen
 from xq.core.ports import Connections
-from xq.core.values import count_of
+from xq.core.values import PutOptions, Span, Times, count_of
 from xq.engine.finish import Update
 from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
@@ -104,13 +104,13 @@ class Aio(Generic[T]):
     # producers and consumers
 
     @overload
-    async def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+    async def put(self, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[T, bool]: ...
 
     @overload
-    async def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+    async def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
     async def put(
-        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+        self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
@@ -128,14 +128,16 @@ class Aio(Generic[T]):
         put: T = await self._soon(kind("put", options), brought)
         return put
 
-    async def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
+    async def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         taken = await self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    async def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+    async def take_many(
+        self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]
+    ) -> list[T]:
         return await self._take(count_of(n), timeout, tube, options)
 
-    async def _take(self, n: int, timeout: float | None, tube: str | None, options: dict[str, Any]) -> list[T]:
+    async def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self._queue.adapter.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
@@ -154,37 +156,37 @@ class Aio(Generic[T]):
             return self._call(partial(self._turns.one, alike, n), self._turns.release)
         return self._soon(alike, n, self._turns.release)
 
-    async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+    async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         return await self._finish("ack", key, update, options)
 
-    async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+    async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         return await self._finish("release", key, update, options)
 
     async def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
         return await self._finish("bury", key, update, {})
 
-    async def touch(self, key: object, increment: float) -> T:
+    async def touch(self, key: object, increment: float | timedelta) -> T:
         self._turns.waiting.tasks.seconds("increment", increment, ends=True)
         return await self._finish("touch", key, None, {"increment": increment})
 
-    async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: dict[str, Any]) -> T:
+    async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
         moved: T = await self._soon(kind(event, options), (key, update))
         return moved
 
-    async def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+    async def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         waiting = self._turns.waiting
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
 
     # Methods with **options are written in full: a type checker takes `self` for one of the options.
 
-    async def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
+    async def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         return await self._call(partial(self._queue.put_many, tasks, **options))
 
-    async def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+    async def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         return await self._call(partial(self._queue.ack_many, keys, update=update, **options))
 
-    async def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+    async def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         return await self._call(partial(self._queue.release_many, keys, update=update, **options))
 
     bury_many = twin(Queue.bury_many)
@@ -194,29 +196,36 @@ class Aio(Generic[T]):
     # operators
 
     @overload
-    async def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T: ...
+    async def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T: ...
 
     @overload
-    async def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]: ...
+    async def dig(
+        self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Times]
+    ) -> list[T]: ...
 
     async def dig(
-        self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
+        self,
+        key: object = MISSING,
+        *,
+        n: int | None = MISSING,
+        update: Mapping[str, Any] | None = None,
+        **options: Unpack[Times],
     ) -> T | list[T]:
         work: partial[T | list[T]] = partial(self._queue.dig, key, n=n, update=update, **options)
         return await self._call(work)
 
     kick = dig
 
-    async def plow(self, n: int | None = None, **options: Any) -> list[T]:
+    async def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
         return await self._call(partial(self._queue.plow, n, **options))
 
-    async def snatch(self, key: object, **options: Any) -> T:
+    async def snatch(self, key: object, **options: Unpack[Times]) -> T:
         return await self._call(partial(self._queue.snatch, key, **options))
 
-    async def restart(self, key: object, **options: Any) -> T:
+    async def restart(self, key: object, **options: Unpack[Times]) -> T:
         return await self._call(partial(self._queue.restart, key, **options))
 
-    async def switch(self, key: object, to: str, **options: Any) -> T:
+    async def switch(self, key: object, to: str, **options: Unpack[Times]) -> T:
         return await self._call(partial(self._queue.switch, key, to, **options))
 
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, tzinfo
+from datetime import date, timedelta, tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
-from xq.core.values import Tasks, count_of
+from xq.core.values import PutOptions, Span, Tasks, Times, count_of
 from xq.engine.acting import Acting, By
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
@@ -67,7 +67,8 @@ class Queue(Operators[T]):
 
     The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
     method returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
-    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds.
+    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
+    timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
 
     A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
@@ -96,6 +97,7 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         steps = self._steps = Steps(self._database, self._tasks, definition.machine)
         batches = Batches(steps)
+        self._tasks.now_us = self._database.now_us
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._pauses = Pauses(self._database)
@@ -285,13 +287,13 @@ class Queue(Operators[T]):
     # producers
 
     @overload
-    def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+    def put(self, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[T, bool]: ...
 
     @overload
-    def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+    def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
     def put(
-        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+        self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         """Put a task: into R, or into W with `delay`.
 
@@ -310,7 +312,7 @@ class Queue(Operators[T]):
             return run_steps(self._waiting.putting_and_waiting(brought, options, self._waiting.seconds(wait, "wait")))
         return self._put([brought], options)[0]
 
-    def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
+    def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
@@ -330,7 +332,7 @@ class Queue(Operators[T]):
 
     # consumers
 
-    def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
+    def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         """Take the oldest ready task of the lowest priority: to T. Returns None when there is none.
 
         Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
@@ -339,16 +341,16 @@ class Queue(Operators[T]):
         taken = self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+    def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         return self._take(count_of(n), timeout, tube, options)
 
-    def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+    def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
             self.adapter.tube(tube)
         return self.adapter.take(n, timeout, tube, options)
 
-    def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+    def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).
 
         Returns the task as it is then, and whether it was processed: True if it was acked; False if it was buried,
@@ -360,11 +362,11 @@ class Queue(Operators[T]):
         parts, _ = self._tasks.identify(key)
         return run_steps(self._waiting.waiting_for(parts, seconds))
 
-    def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+    def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self._finish.one("ack", key, options, update)
 
-    def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+    def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr."""
         return self._finish.one("release", key, options, update)
 
@@ -375,21 +377,21 @@ class Queue(Operators[T]):
         """
         return self._finish.one("bury", key, {}, update)
 
-    def touch(self, key: object, increment: float) -> T:
+    def touch(self, key: object, increment: float | timedelta) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
         return self._finish.one("touch", key, {"increment": increment})
 
-    def touch_many(self, keys: Iterable[object], increment: float) -> list[T]:
+    def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
         self._tasks.seconds("increment", increment, ends=True)
         return self._finish.many("touch", keys, {"increment": increment})
 
-    def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+    def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
         return self._finish.many("ack", keys, options, update)
 
-    def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+    def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self._finish.many("release", keys, options, update)
 
@@ -418,13 +420,18 @@ class Queue(Operators[T]):
     # operators
 
     @overload
-    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T: ...
+    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T: ...
 
     @overload
-    def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]: ...
+    def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> list[T]: ...
 
     def dig(
-        self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
+        self,
+        key: object = MISSING,
+        *,
+        n: int | None = MISSING,
+        update: Mapping[str, Any] | None = None,
+        **options: Unpack[Times],
     ) -> T | list[T]:
         """Dig a buried task: to R, or to W with `delay`. With n=, dig the n oldest (None: all) and return a list."""
         if (key is MISSING) == (n is MISSING):
@@ -435,7 +442,7 @@ class Queue(Operators[T]):
 
     kick = dig  # its older name; a number is a key here too
 
-    def plow(self, n: int | None = None, **options: Any) -> list[T]:
+    def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all)."""
         found: list[T] = self.dig(n=n, **options)
         return found
@@ -448,15 +455,15 @@ class Queue(Operators[T]):
         """Delete all of the tasks, or none."""
         return self._finish.many("kill", keys, {}, None)
 
-    def snatch(self, key: object, **options: Any) -> T:
+    def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
         return self._finish.one("snatch", key, options)
 
-    def restart(self, key: object, **options: Any) -> T:
+    def restart(self, key: object, **options: Unpack[Times]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`."""
         return self._finish.one("restart", key, options)
 
-    def switch(self, key: object, to: str | int, **options: Any) -> T:
+    def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:
         """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
 
         The state is named as with `by_state`.

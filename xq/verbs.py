@@ -12,19 +12,7 @@ from xq.core.ports import TaskModel
 from xq.handle import Queue
 
 VERBS: Final = (
-    "put",
-    "take",
-    "ack",
-    "release",
-    "bury",
-    "dig",
-    "kick",
-    "plow",
-    "kill",
-    "touch",
-    "wait",
-    "stats",
-    "queue_stats",
+    *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),
 )
 
 

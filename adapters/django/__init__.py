@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
+from xq.core.machine import Feature
 from xq.handle import Queue
 
 if TYPE_CHECKING:
     from xq.adapters.django.lookup import queues
     from xq.adapters.django.task_fields import TaskFields
+    from xq.features import Features
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ def __getattr__(name: str) -> Any:
 def upgrade(
     model: type[T],
     fields: Mapping[str, Any] | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Features | Mapping[str, Feature] | None = None,
     *,
     statuses: Mapping[str, str | int] | None = None,
     tube_stats: Sequence[str] | None = None,

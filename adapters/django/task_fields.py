@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.db import models
 
+if TYPE_CHECKING:
+    from xq.methods import Verbs
 
-class TaskFields(models.Model):
+    class Model(Verbs, models.Model):
+        pass
+else:
+    Model = models.Model  # the bases of a model stand in its migration
+
+
+class TaskFields(Model):
     """A model with a field for every role: models that inherit from it need no `fields=` in `upgrade`.
 
     It is abstract. A field of the same name replaces one of these, and `tube = None` removes one. Forms do not show the

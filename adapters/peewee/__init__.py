@@ -12,7 +12,9 @@ from xq.adapters.peewee.model import PeeweeModel
 from xq.aio import Where
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
+from xq.core.machine import Feature
 from xq.core.ports import Store
+from xq.features import Features
 from xq.handle import Queue
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ class PeeweeStore(PeeweeModel[M], PeeweeConnections):
 def upgrade(
     model: type[T],
     fields: Mapping[str, Any] | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Features | Mapping[str, Feature] | None = None,
     *,
     statuses: Mapping[str, str | int] | None = None,
     tube_stats: Sequence[str] | None = None,

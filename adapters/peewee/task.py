@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import peewee as pw
 
 from xq.core.schema import OWNER_LENGTH, TRACE_LENGTH
 
 if TYPE_CHECKING:
-    from xq.handle import Queue
+    from xq.methods import Verbs
+
+    class Model(Verbs, pw.Model):
+        pass
+else:
+    Model = pw.Model
 
 
-class Task(pw.Model):
+class Task(Model):
     """A base model with a field for every role: `upgrade` needs no `fields=` for models that inherit from it.
 
     It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
@@ -32,19 +37,3 @@ class Task(pw.Model):
     ttr = pw.DoubleField(null=True)
     error = pw.TextField(null=True)
     trace = pw.CharField(max_length=TRACE_LENGTH, null=True)
-
-    if TYPE_CHECKING:  # attributes that `upgrade` adds
-        xq: ClassVar[Queue[Any]]
-        put: ClassVar[Any]
-        take: ClassVar[Any]
-        ack: ClassVar[Any]
-        release: ClassVar[Any]
-        bury: ClassVar[Any]
-        dig: ClassVar[Any]
-        kick: ClassVar[Any]
-        plow: ClassVar[Any]
-        kill: ClassVar[Any]
-        touch: ClassVar[Any]
-        wait: ClassVar[Any]
-        stats: ClassVar[Any]
-        queue_stats: ClassVar[Any]

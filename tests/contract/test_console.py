@@ -28,7 +28,7 @@ from xq import serve
 TOKEN = "a-token-of-the-tests-0123456789"
 OTHER = "another-token-of-the-tests-0123"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-FEATURES = {"delayed": True, "buried": "any", "keep": True, "ttr": 60, "history": True}
+FEATURES: xq.Features = {"delayed": True, "buried": "any", "keep": True, "ttr": 60, "history": True}
 ROLES = ("runat", "owner", "tube", "attempts", "error", "priority")
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 

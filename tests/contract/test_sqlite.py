@@ -16,7 +16,7 @@ from tests.steps import is_exact, state, wrong
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
-FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
+FEATURES: xq.Features = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import peewee as pw
 import pytest
@@ -14,6 +15,7 @@ from tests.steps import STUCK, is_exact, row, state, transitions
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 AGES = 1e9  # seconds
+HOUR = datetime.timedelta(hours=1)
 WORDS = {"ages": AGES, "never": None}
 
 KINDS = {
@@ -143,6 +145,22 @@ def test_a_task_moves_at_its_time_and_neither_before_nor_without_one(make, kind,
                     moment = getattr(row(Task, key), roles[0])
                     assert left(moment, Task.xq.clock.now) == number(there[1]), at
             assert is_exact(Task), story
+
+
+def test_a_task_waits_until_a_moment_and_seconds_may_be_a_timedelta(make, subtests):
+    Task = make({"delayed": True, "buried": True, "keep": True, "ttr": 60})
+    now = datetime.datetime.fromtimestamp(Task.xq.clock.now, datetime.UTC).astimezone(ZoneInfo("Asia/Tokyo"))
+    made = {"release": (), "snatch": (), "dig": ("bury",), "restart": ("ack",), "switch": ("release",)}
+    for when, seconds in ({"at": now + HOUR}, 3600), ({"delay": HOUR}, 3600), ({"at": now - HOUR}, 0):
+        waits = [Task.put(task(), **when), *Task.xq.put_many(tasks(2), **when)]
+        for event, before in made.items():
+            with subtests.test(f"{event} {when}"):
+                taken = Task.take(ttr=HOUR) if Task.xq.count("R") else (Task.put(task()), Task.take(ttr=HOUR))[1]
+                for verb in before:
+                    taken = getattr(Task.xq, verb)(taken)
+                waits.append(getattr(Task.xq, event)(taken, *(["W"] if event == "switch" else []), **when))
+        assert [round(each.runat - Task.xq.clock.now, 3) for each in waits] == [seconds] * len(waits)
+        assert {each.status for each in waits} == {"W"}
 
 
 # the sweep

@@ -22,7 +22,7 @@ import xq
 from tests.steps import eventually
 from xq.adapters.django import queue, upgrade
 
-FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 HAS_GENERATED = django.VERSION >= (5,)  # fields that the database computes, and defaults of its own
 
 

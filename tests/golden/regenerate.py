@@ -116,7 +116,7 @@ def tubes(db: pw.Database) -> Any:
             database = db
 
     roles = {role: role for role in ("status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr")}
-    features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60, "history": 600}
+    features: xq.Features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60, "history": 600}
     return xq.upgrade(Mail, roles, features, tube_stats=["news", "it's"], clock=Clock())
 
 
@@ -136,7 +136,7 @@ def moments(db: pw.Database) -> Any:
             primary_key = pw.CompositeKey("host", "number")
 
     roles = {role: role for role in ("status", "runat", "deadline")}
-    features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60, "history": True}
+    features: xq.Features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60, "history": True}
     return xq.upgrade(Visit, roles, features, clock=Clock())
 
 
@@ -155,7 +155,7 @@ def words(db: pw.Database) -> Any:
             table_name = "order"
 
     roles = {"status": "status", "runat": "runat", "unique": "number"}
-    features = {
+    features: xq.Features = {
         "buried": "any",
         "delayed": True,
         "keep": True,

@@ -18,7 +18,7 @@ from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.servers_fail import own
 
-FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
+FEATURES: xq.Features = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 ROOT = Path(__file__).parents[2]
 
 

@@ -133,12 +133,19 @@ class Mail(xq.Task):
 
 reveal_type(Mail().to)  # str
 reveal_type(Mail().runat)  # float | None
-reveal_type(Mail.take(timeout=5))  # Any
+reveal_type(Mail.take(timeout=5))  # Mail | None
+reveal_type(Mail.put({"to": "a"}, delay=5).ack(update={"to": "b"}).id)  # Any
+reveal_type(Mail.xq.dig(n=5))  # list[Mail]
 Mail().priority = "first"  # error: assignment
 pages.take().url  # error: union-attr
 pages.take(tube=5)  # error: arg-type
 pages.ack()  # error: call-arg
 pages.fetch()  # error: attr-defined
+pages.put({"url": "a"}, dealy=5)  # error: call-overload
+Mail.put({"to": "a"}, dealy=5)  # error: call-overload
+Mail.release(7, at=5)  # error: arg-type
+xq.upgrade(Mail, features={"dealyed": True})  # error: dict-item
+xq.upgrade(Mail, features={"retry": xq.Feature("retry")})
 xq.upgrade(fields={"status": "status"})  # error: call-arg
 xq.upgrade(Page, {"status": "status"}, clok=None)  # error: call-arg
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import peewee as pw
@@ -195,6 +196,8 @@ OWNED = {"buried": True, "keep": True, "ttr": 60}
 DELAYED = {"delayed": True, "keep": True, "ttr": 60}
 TIMED = {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5}
 LIMITED = {"ttl": 10, "ttr": 10}
+MOMENT = datetime(2027, 1, 1, tzinfo=UTC)
+NAIVE = MOMENT.replace(tzinfo=None)
 NOT_MANY = ("abc", b"abc", {"id": 1}, 5, None)
 NO_MOMENTS = {True: BadType, "now": BadType, b"": BadType, math.nan: BadValue, math.inf: BadValue, 1e300: BadValue}
 
@@ -231,12 +234,21 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     # options that a call does not have, with those that it has
     ({"ttr": 5}, BadType, "take of Task has no option 'timout': it takes timeout, tube, ttr", [ask("take", timout=1)]),
     ({}, BadType, "ack of Task has no option 'updte': it takes update", [ask("ack", 1, updte={})]),
-    (DELAYED, BadType, "put of Task has no option 'wiat': it takes wait, timeout, delay", [ask("put", {}, wiat=1)]),
+    (DELAYED, BadType, "put of Task has no option 'wiat': it takes wait, timeout, at, delay", [ask("put", {}, wiat=1)]),
     ({}, BadType, r"put takes a task of Task as a mapping: put\(\{'name': \.\.\.\}\)", [ask("put", name="a")]),
     ({"limit": 5}, BadType, "timeout", [ask("put_many", [{}], timeout=5)]),
     (WORDED, BadType, "nonsense", [ask(verb, nonsense=1) for verb in ("put", "take", "plow")]),
     (WORDED, BadType, "nonsense", [ask(verb, 1, nonsense=1) for verb in ("ack", "release", "dig")]),
     (WORDED, BadType, "update", [ask("put", update=5)]),
+    (WORDED, BadValue, "not both", [ask("put", at=MOMENT, delay=5)]),
+    (
+        WORDED,
+        BadValue,
+        "time zone",
+        [ask("put", at=MOMENT.replace(tzinfo=None)), ask("dig", 1, at=datetime(2027, 1, 1))],
+    ),
+    (WORDED, BadType, "a datetime with a time zone, not", [ask("put", at=5), ask("put_many", [{}], at=MOMENT.date())]),
+    (WORDED, BadValue, "act takes delay=", [ask("act", "dig", "state:buried", at=MOMENT)]),
     (WORDED, BadType, "timeout", [ask("release", 1, timeout=5)]),
     ({"history": True, "limit": 5}, BadValue, "no event 'history'", [ask("call", "history", 1)]),
 ]
@@ -256,6 +268,7 @@ LIVES = {"ttl", "lifetime"}
 # the features of which one is named, the calls
 OFF: list[tuple[set[str], list[Call]]] = [
     ({"delayed"}, [ask("put", {}, delay=5), ask("put_many", [{}], delay=5), ask("snatch", 1, delay=5)]),
+    ({"delayed"}, [ask("put", {}, at=MOMENT), ask("release", 1, at=MOMENT)]),
     ({"delayed"}, [ask("release", 1, delay=5), ask("release_many", [1], delay=5)]),
     (LIVES, [ask("put", {}, ttl=5), ask("release", 1, ttl=5), ask("switch", 1, "R", ttl=5)]),
     ({"ttr"}, [ask("put", {}, ttr=5), ask("take", ttr=5), ask("take_many", 1, ttr=5), ask("take_many", 0, ttr=5)]),

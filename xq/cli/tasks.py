@@ -36,7 +36,9 @@ def put(
     json: Json = False,
 ) -> None:
     """Put a task, and print its key."""
-    options = {name: value for name, value in (("delay", delay), ("ttl", ttl), ("ttr", ttr)) if value is not None}
+    options: dict[str, Any] = {
+        name: value for name, value in (("delay", delay), ("ttl", ttl), ("ttr", ttr)) if value is not None
+    }
     with queue(target) as found:
         if task != "-":
             told = described(found, found.put(_object(task), **options))

@@ -192,7 +192,7 @@ CORE: Final = Feature(
 ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
 # Names that an option may not have: arguments of methods, and named values in the SQL (see Dialect).
 RESERVED: Final = frozenset(
-    ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
+    ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
     + ("now", "context", "session", "session_end", "token", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")

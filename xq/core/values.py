@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
 Seconds = Mapping[str, float | None]  # the options of a call; None is never
+Span = float | timedelta | None  # of time; a number is seconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
@@ -50,6 +51,21 @@ def microseconds(name: str, value: object) -> int:
     if not abs(value) <= LATEST:
         raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
     return round(value * 1_000_000)
+
+
+class Times(TypedDict, total=False):
+    """The options of methods, for type checkers: which method takes which depends on the features."""
+
+    delay: Span
+    at: datetime | None
+    ttl: Span
+    ttr: Span
+
+
+class PutOptions(Times, total=False):
+    """The options of put, for type checkers."""
+
+    on_conflict: Literal["raise", "skip", "replace"] | None
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,7 @@ class Tasks(Generic[T]):
         self.machine = machine
         self.off = off
         self.wording = wording
+        self.now_us: Callable[[], int]  # set by the queue: the time of its database
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
@@ -500,8 +517,9 @@ class Tasks(Generic[T]):
 
         Raises BadType and BadValue.
         """
+        value = value.total_seconds() if isinstance(value, timedelta) else value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadType(f"{option} is a number of seconds, not {shown(value)}")
+            raise BadType(f"{option} is a number of seconds or a timedelta, not {shown(value)}")
         if value in (math.inf, FOREVER) and not ends:
             return None
         if not 0 <= value <= LONGEST:
@@ -510,7 +528,7 @@ class Tasks(Generic[T]):
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds that a call of `event` brings. Options with the value None are left out.
+        """Return the seconds that a call of `event` brings. Options with the value None are left out; `at` is a delay.
 
         Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
         """
@@ -521,11 +539,23 @@ class Tasks(Generic[T]):
         allowed = self.machine.options(event)
         checked = {}
         for name, value in options.items():
-            if name not in allowed:
+            if ("delay" if name == "at" else name) not in allowed:
                 self.refuse_option(event, name)
-            if value is not None:
+            if value is not None and name != "at":
                 checked[name] = self.seconds(name, value)
+        if (at := options.get("at")) is not None:
+            if "delay" in checked:
+                raise BadValue(f"{event} takes delay= (seconds) or at= (a datetime), not both")
+            checked["delay"] = self._until(at)
         return checked
+
+    def _until(self, at: object) -> float:
+        """Return the seconds from the time of the database to a datetime; 0 if it has passed."""
+        if not isinstance(at, datetime):
+            raise BadType(f"at is a datetime with a time zone, not {shown(at)}")
+        if at.utcoffset() is None:
+            raise BadValue(f"at needs a time zone, as datetime(..., tzinfo=UTC): {shown(at)} has none")
+        return min(max((microseconds("at", at) - self.now_us()) / 1_000_000, 0.0), LONGEST)
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """Return the row of the table that a call means.
@@ -590,7 +620,9 @@ class Tasks(Generic[T]):
         if not features or (on and option not in REMEMBERED):
             if event == "put" and option in {field.name for field in self.table.fields}:
                 raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{option!r}: ...}})")
-            taken = ", ".join([*PARAMETERS.get(event, ()), *sorted(self.machine.options(event))]) or "no options"
+            options = self.machine.options(event)
+            options |= {"at"} if "delay" in options else set()
+            taken = ", ".join([*PARAMETERS.get(event, ()), *sorted(options)]) or "no options"
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
         if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)

@@ -52,6 +52,8 @@ class Wording:
         """Return the letter of a state that is named by its stored status, else its letter, else its name; or None."""
         if isinstance(named, bool) or not isinstance(named, (str, int)):
             return None
+        if isinstance(named, int) and named.bit_length() > 64:  # str() of a longer one may raise
+            return None
         own = {str(self.stored[each]): each for each in letters if each in self.stored}
         text = str(plain(named))
         if text in own or text in letters:

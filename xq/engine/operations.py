@@ -165,6 +165,8 @@ class Operations(Generic[T]):
             raise BadType(f"chunk is a number of tasks, not {shown(chunk)}")
         if not 1 <= chunk <= LARGEST:
             raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
+        if "at" in options:
+            raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         given = json.dumps(dict(self.finish.checked(name, options)))
         self._find(name, filter, 1, None)  # raises the errors of the filter
         values = {"event": name, "filter": filter, "options": given, "chunk": chunk, "state": RUNNING}

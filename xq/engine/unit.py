@@ -331,6 +331,12 @@ class Database:
         named = {**self.values(), **(values or {})}
         return self._explained(binding, lambda: binding.dialect.execute(self.store.ready(), sql, named))
 
+    def now_us(self) -> int:
+        """Return the time of the database, or of a test's clock, in microseconds since 1970."""
+        self.begin_writing()
+        ((now,),) = self.execute(self.dialect.time_us)
+        return int(now)
+
     def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement as a unit of work, and return the number of changed rows. Raises as `perform`."""
         return self._explained(binding, lambda: binding.dialect.change(self.store, statement, values, event))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -178,7 +178,7 @@ class Kind(NamedTuple):
 _usual: dict[str, Kind] = {}  # by event, without options, tube and sessions
 
 
-def kind(event: str, options: dict[str, Any], tube: str | None = None) -> Kind:
+def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> Kind:
     sessions = entered()
     if options or tube is not None or sessions:
         return Kind(event, tuple(options.items()), tube, sessions)
@@ -321,7 +321,7 @@ class Turns(Generic[T]):
 
     def one(self, kind: Kind, item: Any, tokens: list[str | None] | None = None) -> Any:
         if kind.event == "put":
-            options: dict[str, Any] = dict(kind.options)
+            options: Mapping[str, Any] = dict(kind.options)
             return self._queue.put(item, **options)
         if kind.event == "take":
             return self._take(kind, item, [] if tokens is None else tokens)

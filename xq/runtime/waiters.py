@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
-from xq.core.values import Parts, Tasks, named
+from xq.core.values import Parts, Span, Tasks, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
@@ -240,7 +240,7 @@ class Waiting(Generic[T]):
     def anybody(self) -> bool:
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
-    def seconds(self, value: float | None, name: str = "timeout") -> float | None:
+    def seconds(self, value: Span, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
         return None if value is None else self.tasks.seconds(name, value)
 
@@ -314,7 +314,7 @@ class Waiting(Generic[T]):
         if more:
             self.takers.wake_first()
 
-    def putting(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
+    def putting(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
         """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
 
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
@@ -324,7 +324,7 @@ class Waiting(Generic[T]):
         with self._may_wait("put", timeout):
             return (yield from self._wait_to_put(task, options, timeout))
 
-    def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> Steps[T]:
+    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # before the put, so that no later commit is missed
@@ -392,7 +392,7 @@ class Waiting(Generic[T]):
     # for the end of a task
 
     def putting_and_waiting(
-        self, task: object, options: dict[str, Any], timeout: float | None
+        self, task: object, options: Mapping[str, Any], timeout: float | None
     ) -> Steps[tuple[T, bool]]:
         """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
@@ -28,7 +29,7 @@ class Retry(Outcome):
 
     outcome = "retry"
 
-    def __init__(self, delay: float | None = None) -> None:
+    def __init__(self, delay: float | timedelta | None = None) -> None:
         if delay is not None:
             delay = seconds("xq.Retry(delay=)", delay)
         super().__init__("retry" if delay is None else f"retry in {delay:g} s")
@@ -58,6 +59,7 @@ def outcome_of(error: BaseException) -> str:
 
 def seconds(name: str, given: object) -> float:
     """Return a number of seconds from 0 on. Raises ConfigurationError."""
+    given = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= LONGEST:
         raise ConfigurationError(f"{name} is a number of seconds from 0 on, not {shown(given)}")
     return float(given)

@@ -1,0 +1,52 @@
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, ClassVar, Self, Unpack, overload
+
+from xq.core.values import PutOptions, Span, Times
+from xq.engine.stats import Stats
+from xq.handle import Queue
+
+Update = Mapping[str, Any] | None
+
+class Verbs:
+    """What `upgrade` adds to a model, for type checkers. On an instance the methods go without its key."""
+
+    xq: ClassVar[Queue[Self]]
+    id: Any  # unless the model has another key
+
+    @overload
+    @classmethod
+    def put(cls, task: object = ..., *, wait: Span, **options: Unpack[PutOptions]) -> tuple[Self, bool]: ...
+    @overload
+    @classmethod
+    def put(cls, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> Self: ...
+    @classmethod
+    def take(cls, timeout: Span = ..., *, tube: str | None = ..., **options: Unpack[Times]) -> Self | None: ...
+    @classmethod
+    def ack(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
+
+    release = ack
+
+    @classmethod
+    def bury(cls, key: object = ..., *, update: Update = ...) -> Self: ...
+    @overload
+    @classmethod
+    def dig(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
+    @overload
+    @classmethod
+    def dig(cls, *, n: int | None, update: Update = ..., **options: Unpack[Times]) -> list[Self]: ...
+
+    kick = dig
+
+    @classmethod
+    def plow(cls, n: int | None = ..., **options: Unpack[Times]) -> list[Self]: ...
+    @classmethod
+    def kill(cls, key: object = ...) -> Self: ...
+    @classmethod
+    def touch(cls, key: object = ..., increment: float | timedelta = ...) -> Self: ...
+    @classmethod
+    def wait(cls, key: object = ..., timeout: Span = ...) -> tuple[Self, bool]: ...
+    @classmethod
+    def stats(cls, pretty: bool = ...) -> Stats: ...
+
+    queue_stats = stats
