@@ -41,7 +41,7 @@ def _end_maintenance(name: str | None = None) -> None:
     Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
     """
     for database, of in threads().items():
-        own = database.at[0] if hasattr(database, "at") else database.database  # Django's, or Peewee's
+        own = database.at[0]
         if name is None or str(own) == name:
             of.end()
             of.thread.join(ENDS)

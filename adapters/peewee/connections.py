@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NoReturn
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 import peewee as pw
 from playhouse import pool
@@ -115,6 +115,31 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
+class Place:
+    """Where a database is. Sessions and threads of xq belong to it, and end with it: `init()` may name another one."""
+
+    _known: WeakValueDictionary[tuple[object, ...], Place] = WeakValueDictionary()
+
+    parameters: Mapping[str, Any]  # with which it was found last
+
+    def __init__(self, at: tuple[object, ...]) -> None:
+        self.at = at
+        self.name = at[0]
+
+    @classmethod
+    def of(cls, database: Any) -> Place:
+        """Return the same object until `init()` gives the database another name, host or port."""
+        name, parameters, place = database.database, database.connect_params, database.__dict__.get("_xq_place")
+        if place is None or place.name is not name or place.parameters != parameters:
+            at = (name, *map(parameters.get, ("host", "port", "unix_socket")))
+            if place is None or place.at != at:
+                if place is not None and isinstance(database, pool.PooledDatabase):
+                    database.close_idle()  # they are to the place before
+                place = database._xq_place = cls._known.setdefault((id(database), at), cls(at))
+            place.parameters = dict(parameters)
+        return place
+
+
 class _OfThread(PendingCalls):
     """The state that a store keeps for a thread."""
 
@@ -168,13 +193,18 @@ class PeeweeConnections(OrmConnections):
         self.connected: Callable[[Any], bool] = lambda connection: False
 
     @property
-    def database(self) -> pw.Database:
+    def _database(self) -> pw.Database | None:
         database = self._meta.database
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
+    def database(self) -> Place | None:
+        database = self._database
+        return None if database is None else Place.of(database)
+
+    @property
     def _known_database(self) -> pw.Database:
-        database = self.database
+        database = self._database
         if database is None:
             raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
         return database
@@ -198,13 +228,13 @@ class PeeweeConnections(OrmConnections):
         mine = self._local.state
         database: Any = self._meta.database
         connection = mine.connection
-        of = None if connection is None else connection.of()
-        if of is not database and isinstance(database, pw.Proxy):
+        if isinstance(database, pw.Proxy):
             database = database.obj
         if (
             connection is None
-            or of is not database
-            or connection.raw is not database._state.conn  # type: ignore[attr-defined]
+            or database is None
+            or connection.of() is not Place.of(database)
+            or connection.raw is not database._state.conn
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
             connection = mine.connection = self._connection()
@@ -237,11 +267,14 @@ class PeeweeConnections(OrmConnections):
                 f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
             )
         raw: Any = database.connection()
-        connection = mine.connection
-        if connection is None or connection.raw is not raw or connection.of() is not database:
+        connection, place = mine.connection, Place.of(database)
+        if connection is not None and connection.raw is raw and connection.of() is not place:
+            getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
+            raw = database.connection()
+        if connection is None or connection.raw is not raw or connection.of() is not place:
             driver.check(raw, ADVICE.get(self.engine, ""))
             kind = FileConnection if self.engine == "sqlite" else Connection
-            mine.connection = connection = kind(self, driver, raw, raw.cursor, database)
+            mine.connection = connection = kind(self, driver, raw, raw.cursor, place)
             mine.lost = False
         return connection
 
@@ -282,10 +315,10 @@ class PeeweeConnections(OrmConnections):
 
     def in_transaction(self) -> bool:
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
-        connection, database = self._local.state.connection, self._meta.database
-        if connection is not None and connection.of() is database and connection.raw is database._state.conn:  # type: ignore[attr-defined]
+        connection, database = self._local.state.connection, self._known_database
+        if connection is not None and connection.raw is database._state.conn:  # type: ignore[attr-defined]
             return connection.driver.in_transaction(connection.raw)  # the usual case, in fewer steps
-        return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
+        return not database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
     @property
     def may_wait(self) -> bool:
@@ -344,7 +377,7 @@ class PeeweeConnections(OrmConnections):
         _Transaction(database, self.driver).rollback(begin=False)
 
     def forked(self) -> None:
-        database: Any = self.database
+        database: Any = self._database
         if database is None:
             return
         inherited = [] if database.is_closed() else [database.connection()]

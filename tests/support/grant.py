@@ -12,6 +12,7 @@ import peewee as pw
 import xq
 from tests.conftest import live
 from tests.servers import Postgres
+from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 
 FIELDS = ("runat", "deadline", "priority", "tube", "ttl", "ttr")
@@ -75,7 +76,7 @@ class Land:
             try:
                 yield db
             finally:
-                sessions.of(db).exit()
+                sessions.of(Place.of(db)).exit()
 
     def remove(self) -> None:
         self.owner.close()
