@@ -172,6 +172,25 @@ def test_one_table_is_a_queue_from_one_schema_only(kind):
         assert "names its table as" in told
 
 
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("is_in_both", [False, True])
+def test_a_schema_that_is_set_by_request_is_refused_at_the_first_take(kind, is_in_both):
+    with database_on(SERVERS[kind]) as (server, name), database_on(SERVERS[kind]) as (_, another):
+        with closing(server.peewee(name)) as db:
+            if is_in_both:
+                Maker(db)()
+            if kind == "postgres":
+                db.execute_sql("CREATE SCHEMA tenant")
+            Task = Maker(db).model()
+            with db.connection_context():
+                db.execute_sql("SET search_path TO tenant" if kind == "postgres" else f"USE {another}")
+                Task = Maker(db)(model=Task)
+                Task.put({})
+                with pytest.raises(xq.ConfigurationError, match="in the options of the database's connections"):
+                    Task.take()
+                assert Task.xq.count("R") == 1
+
+
 # columns
 
 COMPOSITE: dict[str, Any] = {

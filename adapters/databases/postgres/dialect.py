@@ -104,6 +104,11 @@ class Postgres(PostgresObjects):
         table = self.literal(self.table_in_schema)
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
+    @property
+    def found_tables(self) -> str:  # type: ignore[override]
+        names = map(self.literal, (self.table_in_schema, SESSIONS))
+        return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
+
     # words
 
     def moment(self, kind: Kind, seconds: str) -> str:
