@@ -151,8 +151,8 @@ class SessionConnection(LivenessLocks):
                     if not self._run(self._sql.made):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
-                            "install() the queue, or take when the transaction that installs it is committed; a search_path stands "
-                            "in the options of the database's connections, not in a SET"
+                            "install() the queue, or take when the transaction that installs it is committed; set a "
+                            "search_path in the options of the database's connections, not by SET"
                         )
                     if self._stays:
                         self._run(self._sql.lock, lock=self._process)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary, ref
 
@@ -28,6 +29,16 @@ ENGINES: Mapping[str, type[pw.Database]] = {
     "postgres": pw.PostgresqlDatabase,
     "mariadb": pw.MySQLDatabase,
 }
+
+# Classes of playhouse on these drivers that do not work as their drivers do, and why.
+UNSUPPORTED: Mapping[str, str] = {
+    "SqliteQueueDatabase": "which has no transactions: take SqliteDatabase, with a timeout=",
+    "APSWDatabase": "whose driver is apsw: take SqliteDatabase",
+    "AsyncDatabaseMixin": "which only coroutines may call: take Peewee's own class of this database, and "
+    "call the queue by Model.xq.aio",
+}
+# By the pragmas that a connection must not set, the values that it may set.
+PRAGMAS: Mapping[str, Collection[str]] = {"journal_mode": ("wal",), "locking_mode": ("normal",)}
 
 
 class _Watched:
@@ -191,6 +202,8 @@ class PeeweeConnections(OrmConnections):
         self._local = _Local()
         self._engines: dict[type, str] = {}
         self.connected: Callable[[Any], bool] = lambda connection: False
+        if self._database is not None:
+            _ = self.engine  # raises for a class that xq does not support
 
     @property
     def _database(self) -> pw.Database | None:
@@ -217,6 +230,9 @@ class PeeweeConnections(OrmConnections):
             if not found:
                 known = ", ".join(base.__name__ for base in ENGINES.values())
                 raise ConfigurationError(f"{self.name} is on {kind.__name__}; xq speaks {known}")
+            for base in kind.__mro__:
+                if base.__name__ in UNSUPPORTED and base.__module__.startswith("playhouse."):
+                    raise ConfigurationError(f"{self.name} is on {kind.__name__}, {UNSUPPORTED[base.__name__]}")
             self._engines[kind] = found[0]
         return self._engines[kind]
 
@@ -273,10 +289,21 @@ class PeeweeConnections(OrmConnections):
             raw = database.connection()
         if connection is None or connection.raw is not raw or connection.of() is not place:
             driver.check(raw, ADVICE.get(self.engine, ""))
+            self._check_pragmas(database)
             kind = FileConnection if self.engine == "sqlite" else Connection
             mine.connection = connection = kind(self, driver, raw, raw.cursor, place)
             mine.lost = False
         return connection
+
+    def _check_pragmas(self, database: Any) -> None:
+        """Raise ConfigurationError if each connection locks the file, or ends its log, for all others."""
+        for name, value in () if self.is_private else getattr(database, "_pragmas", ()):
+            if str(value).lower() not in PRAGMAS.get(str(name).lower(), (str(value).lower(),)):
+                (only,) = PRAGMAS[name.lower()]
+                raise ConfigurationError(
+                    f"the database of {self.name} has {name} = {value} in its pragmas, and then threads and processes "
+                    f"lock each other out: leave it out, or set it to {only}"
+                )
 
     def _connection(self) -> Connection:
         """Return the connection of this thread. Replaces a lost one unless Peewee has a transaction open on it."""
@@ -398,11 +425,17 @@ class PeeweeConnections(OrmConnections):
         return not self.has_threads or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
 
     def connector(self) -> Connector:
-        kind, database = ENGINES[self.engine], ref(self._known_database)
+        database: Callable[[], Any] = ref(self._known_database)
 
         def connect() -> Any:
-            # The class below the pool: the pool would count the connection as one of its own.
-            return kind._connect(database())  # type: ignore[attr-defined]
+            # By the application's own methods, but on a copy: else its pool would count the connection, or its thread
+            # would use it.
+            own = copy(database())
+            own._state, own._lock = type(own._state)(), threading.Lock()
+            if isinstance(own, pool.PooledDatabase):
+                own._connections, own._in_use, own._max_connections = [], {}, 0
+            own.connect()
+            return own.connection()
 
         def errors() -> Any:
             return pw.__exception_wrapper__  # type: ignore[attr-defined]

@@ -136,6 +136,14 @@ def test_a_file_that_is_not_in_wal_is_told_and_set_right(make_file):
     assert make_file.db.pragma("journal_mode") == "wal"
 
 
+@pytest.mark.parametrize(("pragma", "value"), [("journal_mode", "DELETE"), ("locking_mode", "exclusive")])
+def test_pragmas_by_which_connections_lock_each_other_out_are_refused_by_name(tmp_path, pragma, value):
+    with pytest.raises(xq.ConfigurationError, match=f"has {pragma} = {value} in its pragmas"):
+        Maker(pw.SqliteDatabase(str(tmp_path / "app.db"), pragmas={pragma: value}))()
+    with closing(pw.SqliteDatabase(":memory:", pragmas={pragma: value})) as db:  # which no other connection opens
+        assert Maker(db)().put({})
+
+
 # what is installed
 
 
