@@ -421,6 +421,17 @@ class PeeweeConnections(OrmConnections):
         return bool(self._known_database.thread_safe)
 
     @property
+    def no_threads(self) -> str:  # type: ignore[override]
+        database: Any = self._known_database
+        remedy = "take a file, or call the worker in this thread by xq.testing.run_pending"
+        if self.engine == "sqlite" and not self.has_threads and database.connect_params.get("check_same_thread", True):
+            return f"on a connection of one thread: give its database check_same_thread=False, {remedy}"
+        if self.engine == "sqlite" and self.has_threads and _is_in_memory(database.database):
+            if "cache=shared" not in os.fspath(database.database):
+                return f"in memory, where each thread has a database of its own: {remedy}"
+        return ""
+
+    @property
     def is_private(self) -> bool:
         return not self.has_threads or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
 
@@ -464,8 +475,8 @@ class PeeweeConnections(OrmConnections):
 
 
 def _is_in_memory(name: Any) -> bool:
-    """Return whether a database of SQLite is in memory."""
-    path = os.fspath(name)
+    """Return whether a database of SQLite is in memory. One without a name (None) has no place yet."""
+    path = os.fspath("later" if name is None else name)
     return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
 
 

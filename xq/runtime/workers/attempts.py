@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Timer
-from xq.core.ports import REFUSALS, ErrorKind, Row
+from xq.core.ports import FAULTS, ErrorKind, Row
 from xq.core.values import Parts, Taken, Tasks
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
@@ -329,11 +329,11 @@ class Attempts(Generic[T]):
                 self._failed(attempt, error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database. Raise any other error, and those of a rejected row.
+        """Wait AGAIN seconds after an error of the database. Raise any other error, and those that stay.
 
         Also raise it within the caller's own transaction, which would fail again.
         """
-        if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *REFUSALS):
+        if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *FAULTS):
             raise error
         if self.alone and self.store.in_transaction():
             raise error
