@@ -375,7 +375,7 @@ class Attempts(Generic[T]):
             self._call_hooks(self.worker.failure_hooks, attempt, error)
         most = self.options.max_attempts
         if asks_to_bury:
-            self._bury(attempt, text_of(error), by=error)
+            self._bury(attempt, text_of(error) or type(error).__name__, by=error)
         elif most and attempt.number >= most:
             self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
         else:
@@ -410,7 +410,7 @@ class Attempts(Generic[T]):
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
-        give_up = partial(self._give_up, task, why, trace)
+        give_up = partial(self._give_up, attempt, why, trace)
         if self._finish(give_up, partial(self._leave, task)) is not None:
             extra = self._extra(attempt, "bury")
             self.log.error("task %s is buried: %s", self._key(task), why, exc_info=error, extra=extra)
@@ -445,23 +445,27 @@ class Attempts(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _give_up(self, task: Taken, why: str, trace: str) -> T:
+    def _give_up(self, attempt: Attempt, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
-        moves = self._moves()
-        role = moves.tasks.table.roles.get("error")
-        if role is None:
-            return moves.one("bury", task, {})
-        most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
-        text = storable(why, most)
-        if trace and len(text) + 1 < most:
-            text = f"{text}\n{storable(trace, most - len(text) - 1)}"
-        try:
-            return moves.one("bury", task, {}, {role.name: text}, sets="error")
-        except Exception as refused:  # for example characters that the column cannot hold, or a unique index
-            if isinstance(refused, LOST) or self.store.may_pass(refused):
-                raise
-            self.log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
-            return moves.one("bury", task, {})
+        moves, task, last = self._moves(), attempt.taken, self.options.max_attempts
+        role, attempts = map(moves.tasks.table.roles.get, ("error", "attempts"))
+        for encoding in ("utf-8", "ascii"):  # ASCII if the column's encoding lacks a character
+            if role is None:
+                break
+            most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
+            text = storable(why, most, encoding)
+            if trace and len(text) + 1 < most:
+                text = f"{text}\n{storable(trace, most - len(text) - 1, encoding)}"
+            try:
+                return moves.one("bury", task, {}, {role.name: text}, sets="error")
+            except Exception as refused:
+                if isinstance(refused, LOST) or self.store.may_pass(refused):
+                    raise
+                if encoding == "ascii":  # for example a unique index
+                    self.log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
+        # Without an error no take sees that the task was dug out: leave it one more attempt.
+        fields = {attempts.name: min(attempt.number, last - 1)} if attempts and last else None
+        return moves.one("bury", task, {}, fields, sets="attempts")
 
     def _check_finished(self, taken: Taken) -> None:
         if self._moves().is_taken_by(taken):
@@ -586,9 +590,9 @@ def _traceback(error: BaseException) -> str:
         return ""
 
 
-def storable(text: str, most: int) -> str:
+def storable(text: str, most: int, encoding: str = "utf-8") -> str:
     """Return a text that a field of `most` characters can store in any database. The middle of a longer one is cut."""
-    text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    text = text.replace("\0", "\\x00").encode(encoding, "backslashreplace").decode()
     if len(text) <= most:
         return text
     half = (most - len(LEFT_OUT)) // 2
