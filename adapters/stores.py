@@ -286,6 +286,8 @@ class OrmConnections(ClassifiesErrors):
     @abstractmethod
     def has_threads(self) -> bool: ...
 
+    no_threads = ""
+
     @property
     def is_private(self) -> bool:
         return False

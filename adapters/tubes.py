@@ -111,9 +111,9 @@ def without_password(where: str) -> str:
     return re.sub(r"([?&]pass\w*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
 
 
-def shared(database: pw.Database) -> dict[str, Any]:
-    """Return the values that all users of a database's tubes share in this process. They live as long as it does."""
-    kept: dict[str, Any] = vars(database).setdefault("_xq_tubes", {})
+def shared(place: object) -> dict[str, Any]:
+    """Return the values that all users of a database's tubes share in this process. They live as long as its place."""
+    kept: dict[str, Any] = vars(place).setdefault("tubes", {})
     return kept
 
 

@@ -184,6 +184,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         if self.begin_writing:
             store.change(self.begin_writing)
 
+    found_tables = ""  # a query whose result differs if other tables are found by the names of the queue's
+
     # what was committed
 
     commits = ""  # a query whose result changes with each commit of another connection; "" if there is none

@@ -40,7 +40,7 @@ class SessionSql:
     """The SQL of one kind of server for its session connections, with named values."""
 
     connected: tuple[str, ...]  # runs first on a new connection
-    made: str  # finds a row if ALIVE exists; "" if a table is visible as soon as it is created
+    made: str  # finds a row if ALIVE exists
     number: str  # the server's number of the connection
     listen: tuple[str, ...]  # registers the process `:process` for notifications; empty if the server has none
     expect: str  # stores whether the process has waiters (`:waits`); finds a row if notifications are not switched off
@@ -148,10 +148,11 @@ class SessionConnection(LivenessLocks):
                     if self._stays:
                         for sql in self._sql.connected:
                             self._run(sql)
-                    if self._sql.made and not self._run(self._sql.made):
+                    if not self._run(self._sql.made):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
-                            "install() the queue, or take when the transaction that installs it is committed"
+                            "install() the queue, or take when the transaction that installs it is committed; set a "
+                            "search_path in the options of the database's connections, not by SET"
                         )
                     if self._stays:
                         self._run(self._sql.lock, lock=self._process)

@@ -19,7 +19,7 @@ from django.db.transaction import TransactionManagementError
 from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
-from xq.adapters.drivers import DRIVERS, SERVERS, connect
+from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
@@ -393,9 +393,19 @@ class DjangoConnections(OrmConnections):
         return sync_to_async(job)()
 
     def connector(self) -> Connector:
-        address, driver = self.address(), SERVERS[self._engine]
+        kind, settings, alias = type(self.connection), self.connection.settings_dict, self.connection.alias
+        # A pool has its connections for the application's threads.
+        options = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
+        settings = {**settings, "OPTIONS": options, "AUTOCOMMIT": True}
+
+        def connect() -> Any:
+            """Connect as Django does, by the methods of the application's backend and with its signal."""
+            own = kind(settings, alias)
+            own.connect()
+            return own.connection
+
         errors = (DjangoError, self.connection.Database.Error)
-        return Connector(partial(connect, address), driver, nullcontext, lambda error: isinstance(error, errors))
+        return Connector(connect, SERVERS[self._engine], nullcontext, lambda error: isinstance(error, errors))
 
     def address(self) -> Address:
         connection, engine = self.connection, self._engine

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from typing import Any, NoReturn
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 import peewee as pw
 from playhouse import pool
@@ -28,6 +29,16 @@ ENGINES: Mapping[str, type[pw.Database]] = {
     "postgres": pw.PostgresqlDatabase,
     "mariadb": pw.MySQLDatabase,
 }
+
+# Classes of playhouse on these drivers that do not work as their drivers do, and why.
+UNSUPPORTED: Mapping[str, str] = {
+    "SqliteQueueDatabase": "which has no transactions: take SqliteDatabase, with a timeout=",
+    "APSWDatabase": "whose driver is apsw: take SqliteDatabase",
+    "AsyncDatabaseMixin": "which only coroutines may call: take Peewee's own class of this database, and "
+    "call the queue by Model.xq.aio",
+}
+# By the pragmas that a connection must not set, the values that it may set.
+PRAGMAS: Mapping[str, Collection[str]] = {"journal_mode": ("wal",), "locking_mode": ("normal",)}
 
 
 class _Watched:
@@ -115,6 +126,31 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
+class Place:
+    """Where a database is. Sessions and threads of xq belong to it, and end with it: `init()` may name another one."""
+
+    _known: WeakValueDictionary[tuple[object, ...], Place] = WeakValueDictionary()
+
+    parameters: Mapping[str, Any]  # with which it was found last
+
+    def __init__(self, at: tuple[object, ...]) -> None:
+        self.at = at
+        self.name = at[0]
+
+    @classmethod
+    def of(cls, database: Any) -> Place:
+        """Return the same object until `init()` gives the database another name, host or port."""
+        name, parameters, place = database.database, database.connect_params, database.__dict__.get("_xq_place")
+        if place is None or place.name is not name or place.parameters != parameters:
+            at = (name, *map(parameters.get, ("host", "port", "unix_socket")))
+            if place is None or place.at != at:
+                if place is not None and isinstance(database, pool.PooledDatabase):
+                    database.close_idle()  # they are to the place before
+                place = database._xq_place = cls._known.setdefault((id(database), at), cls(at))
+            place.parameters = dict(parameters)
+        return place
+
+
 class _OfThread(PendingCalls):
     """The state that a store keeps for a thread."""
 
@@ -166,15 +202,22 @@ class PeeweeConnections(OrmConnections):
         self._local = _Local()
         self._engines: dict[type, str] = {}
         self.connected: Callable[[Any], bool] = lambda connection: False
+        if self._database is not None:
+            _ = self.engine  # raises for a class that xq does not support
 
     @property
-    def database(self) -> pw.Database:
+    def _database(self) -> pw.Database | None:
         database = self._meta.database
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
+    def database(self) -> Place | None:
+        database = self._database
+        return None if database is None else Place.of(database)
+
+    @property
     def _known_database(self) -> pw.Database:
-        database = self.database
+        database = self._database
         if database is None:
             raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
         return database
@@ -187,6 +230,9 @@ class PeeweeConnections(OrmConnections):
             if not found:
                 known = ", ".join(base.__name__ for base in ENGINES.values())
                 raise ConfigurationError(f"{self.name} is on {kind.__name__}; xq speaks {known}")
+            for base in kind.__mro__:
+                if base.__name__ in UNSUPPORTED and base.__module__.startswith("playhouse."):
+                    raise ConfigurationError(f"{self.name} is on {kind.__name__}, {UNSUPPORTED[base.__name__]}")
             self._engines[kind] = found[0]
         return self._engines[kind]
 
@@ -198,13 +244,13 @@ class PeeweeConnections(OrmConnections):
         mine = self._local.state
         database: Any = self._meta.database
         connection = mine.connection
-        of = None if connection is None else connection.of()
-        if of is not database and isinstance(database, pw.Proxy):
+        if isinstance(database, pw.Proxy):
             database = database.obj
         if (
             connection is None
-            or of is not database
-            or connection.raw is not database._state.conn  # type: ignore[attr-defined]
+            or database is None
+            or connection.of() is not Place.of(database)
+            or connection.raw is not database._state.conn
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
             connection = mine.connection = self._connection()
@@ -237,13 +283,27 @@ class PeeweeConnections(OrmConnections):
                 f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
             )
         raw: Any = database.connection()
-        connection = mine.connection
-        if connection is None or connection.raw is not raw or connection.of() is not database:
+        connection, place = mine.connection, Place.of(database)
+        if connection is not None and connection.raw is raw and connection.of() is not place:
+            getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
+            raw = database.connection()
+        if connection is None or connection.raw is not raw or connection.of() is not place:
             driver.check(raw, ADVICE.get(self.engine, ""))
+            self._check_pragmas(database)
             kind = FileConnection if self.engine == "sqlite" else Connection
-            mine.connection = connection = kind(self, driver, raw, raw.cursor, database)
+            mine.connection = connection = kind(self, driver, raw, raw.cursor, place)
             mine.lost = False
         return connection
+
+    def _check_pragmas(self, database: Any) -> None:
+        """Raise ConfigurationError if each connection locks the file, or ends its log, for all others."""
+        for name, value in () if self.is_private else getattr(database, "_pragmas", ()):
+            if str(value).lower() not in PRAGMAS.get(str(name).lower(), (str(value).lower(),)):
+                (only,) = PRAGMAS[name.lower()]
+                raise ConfigurationError(
+                    f"the database of {self.name} has {name} = {value} in its pragmas, and then threads and processes "
+                    f"lock each other out: leave it out, or set it to {only}"
+                )
 
     def _connection(self) -> Connection:
         """Return the connection of this thread. Replaces a lost one unless Peewee has a transaction open on it."""
@@ -282,10 +342,10 @@ class PeeweeConnections(OrmConnections):
 
     def in_transaction(self) -> bool:
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
-        connection, database = self._local.state.connection, self._meta.database
-        if connection is not None and connection.of() is database and connection.raw is database._state.conn:  # type: ignore[attr-defined]
+        connection, database = self._local.state.connection, self._known_database
+        if connection is not None and connection.raw is database._state.conn:  # type: ignore[attr-defined]
             return connection.driver.in_transaction(connection.raw)  # the usual case, in fewer steps
-        return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
+        return not database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
     @property
     def may_wait(self) -> bool:
@@ -344,7 +404,7 @@ class PeeweeConnections(OrmConnections):
         _Transaction(database, self.driver).rollback(begin=False)
 
     def forked(self) -> None:
-        database: Any = self.database
+        database: Any = self._database
         if database is None:
             return
         inherited = [] if database.is_closed() else [database.connection()]
@@ -361,15 +421,32 @@ class PeeweeConnections(OrmConnections):
         return bool(self._known_database.thread_safe)
 
     @property
+    def no_threads(self) -> str:  # type: ignore[override]
+        database: Any = self._known_database
+        remedy = "take a file, or call the worker in this thread by xq.testing.run_pending"
+        if self.engine == "sqlite" and not self.has_threads and database.connect_params.get("check_same_thread", True):
+            return f"on a connection of one thread: give its database check_same_thread=False, {remedy}"
+        if self.engine == "sqlite" and self.has_threads and _is_in_memory(database.database):
+            if "cache=shared" not in os.fspath(database.database):
+                return f"in memory, where each thread has a database of its own: {remedy}"
+        return ""
+
+    @property
     def is_private(self) -> bool:
         return not self.has_threads or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
 
     def connector(self) -> Connector:
-        kind, database = ENGINES[self.engine], ref(self._known_database)
+        database: Callable[[], Any] = ref(self._known_database)
 
         def connect() -> Any:
-            # The class below the pool: the pool would count the connection as one of its own.
-            return kind._connect(database())  # type: ignore[attr-defined]
+            # By the application's own methods, but on a copy: else its pool would count the connection, or its thread
+            # would use it.
+            own = copy(database())
+            own._state, own._lock = type(own._state)(), threading.Lock()
+            if isinstance(own, pool.PooledDatabase):
+                own._connections, own._in_use, own._max_connections = [], {}, 0
+            own.connect()
+            return own.connection()
 
         def errors() -> Any:
             return pw.__exception_wrapper__  # type: ignore[attr-defined]
@@ -398,8 +475,8 @@ class PeeweeConnections(OrmConnections):
 
 
 def _is_in_memory(name: Any) -> bool:
-    """Return whether a database of SQLite is in memory."""
-    path = os.fspath(name)
+    """Return whether a database of SQLite is in memory. One without a name (None) has no place yet."""
+    path = os.fspath("later" if name is None else name)
     return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import peewee as pw
 
+from xq.adapters.peewee.connections import Place
 from xq.core.errors import BadType, shown
 from xq.runtime.threads import leave
 
@@ -25,5 +26,5 @@ def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
             database.create_tables(models)
             yield database
         finally:
-            leave(database)
+            leave(Place.of(database))
             database.close()

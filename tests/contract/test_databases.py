@@ -6,7 +6,7 @@ import datetime
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import peewee as pw
@@ -136,6 +136,45 @@ def test_two_schemas_of_any_name_may_have_tables_of_one_name(postgres):
     assert is_exact(queues[2])
 
 
+class ByItsOwnCode:
+    """The application's connections: its class knows the user, as by a token that passes, and sets each one up."""
+
+    user, made = "", 0
+
+    def _connect(self: Any) -> Any:
+        given, self.connect_params = self.connect_params, {**self.connect_params, "user": ByItsOwnCode.user}
+        try:
+            return super()._connect()  # type: ignore[misc]
+        finally:
+            self.connect_params = given
+
+    def _initialize_connection(self, connection: Any) -> None:
+        ByItsOwnCode.made += 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls", "options"),
+    [
+        ("postgres", pool.PooledPostgresqlDatabase, PSYCOPG3),
+        ("postgres", pw.PostgresqlDatabase, PSYCOPG3),
+        ("mariadb", pool.PooledMySQLDatabase, {"ssl_disabled": True}),
+    ],
+)
+def test_the_session_connection_is_made_by_the_code_of_the_application_and_is_none_of_its_pool(kind, cls, options):
+    pooled = {"max_connections": 1} if issubclass(cls, pool.PooledDatabase) else {}
+    with database_on(SERVERS[kind]) as (server, name):
+        database: Any = type("Own", (ByItsOwnCode, cls), {})(
+            name, host=server.host, port=server.port, user="none", **options, **pooled
+        )
+        ByItsOwnCode.user, ByItsOwnCode.made = server.USER, 0
+        with closing(database):
+            Task = Maker(database)()
+            Task.put({})
+            assert Task.take().ack()
+            assert ByItsOwnCode.made == 2
+            assert not pooled or len(database._in_use) == 1
+
+
 @contextmanager
 def two_ways(kind: str) -> Iterator[list[tuple[pw.Database, str | None]]]:
     """Two databases of Peewee and what the model says of the schema by each: both lead to one table."""
@@ -170,6 +209,44 @@ def test_one_table_is_a_queue_from_one_schema_only(kind):
         one.execute_sql(f"INSERT INTO xq_queue VALUES ({marks})", records[0])  # by an xq that did not look
         (told,) = Another.xq.check()
         assert "names its table as" in told
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("is_in_both", [False, True])
+def test_a_schema_that_is_set_by_request_is_refused_at_the_first_take(kind, is_in_both):
+    with database_on(SERVERS[kind]) as (server, name), database_on(SERVERS[kind]) as (_, another):
+        with closing(server.peewee(name)) as db:
+            if is_in_both:
+                Maker(db)()
+            if kind == "postgres":
+                db.execute_sql("CREATE SCHEMA tenant")
+            Task = Maker(db).model()
+            with db.connection_context():
+                db.execute_sql("SET search_path TO tenant" if kind == "postgres" else f"USE {another}")
+                Task = Maker(db)(model=Task)
+                Task.put({})
+                with pytest.raises(xq.ConfigurationError, match="in the options of the database's connections"):
+                    Task.take()
+                assert Task.xq.count("R") == 1
+
+
+def test_a_status_of_postgresqls_enum_is_refused_and_one_of_mariadbs_works(subtests):
+    makes = {
+        "postgres": [
+            "CREATE TYPE mood AS ENUM ('R', 'T')",
+            "ALTER TABLE task ALTER status TYPE mood USING status::mood",
+        ],
+        "mariadb": ["ALTER TABLE task MODIFY status ENUM('R', 'T') NOT NULL"],
+    }
+    for kind, statements in makes.items():
+        with subtests.test(kind), maker_on(kind) as maker:
+            model = maker.model()
+            model.create_table()
+            for sql in statements:
+                maker.db.execute_sql(sql)
+            refused = pytest.raises(xq.ConfigurationError, match="status is of the type mood, an enum")
+            with refused if kind == "postgres" else nullcontext():
+                assert maker(model=model).put({}).take()
 
 
 # columns

@@ -13,6 +13,7 @@ import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import is_exact, state, wrong
+from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -134,6 +135,35 @@ def test_a_file_that_is_not_in_wal_is_told_and_set_right(make_file):
     assert Task.xq.check() == []
     Task.xq.uninstall()
     assert make_file.db.pragma("journal_mode") == "wal"
+
+
+@pytest.mark.parametrize(("pragma", "value"), [("journal_mode", "DELETE"), ("locking_mode", "exclusive")])
+def test_pragmas_by_which_connections_lock_each_other_out_are_refused_by_name(tmp_path, pragma, value):
+    with pytest.raises(xq.ConfigurationError, match=f"has {pragma} = {value} in its pragmas"):
+        Maker(pw.SqliteDatabase(str(tmp_path / "app.db"), pragmas={pragma: value}))()
+    with closing(pw.SqliteDatabase(":memory:", pragmas={pragma: value})) as db:  # which no other connection opens
+        assert Maker(db)().put({})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({}, "each thread has a database of its own"), ({"thread_safe": False}, "check_same_thread")]
+)
+def test_a_database_of_one_thread_is_refused_by_run_which_names_what_works(options, words):
+    with closing(pw.SqliteDatabase(":memory:", **options)) as db:
+        Task = Maker(db)({"keep": True}, worker=lambda task: None)
+        Task.put({})
+        with pytest.raises(xq.ConfigurationError, match=f"{words}.*, or call .* by xq.testing.run_pending"):
+            Task.xq.run(until_empty=True)
+        assert run_pending(Task) == 1
+
+
+def test_an_error_that_no_retry_helps_against_ends_the_worker(make_file):
+    Task = make_file({"keep": True}, worker=lambda task: None)
+    Task.put({})
+    make_file.db.execute_sql("CREATE TRIGGER own BEFORE UPDATE ON task BEGIN SELECT missing(); END")
+    with pytest.raises(pw.OperationalError, match="no such function: missing"):
+        Task.xq.run(until_empty=True)
+    assert Task.xq.count("R") == 1
 
 
 # what is installed

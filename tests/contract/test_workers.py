@@ -294,6 +294,21 @@ def test_an_error_that_no_field_holds_is_written_down_as_far_as_it_goes(make_sha
     assert written.startswith("Failed: \\x00 and \\ud800, and so on a")
 
 
+@pytest.mark.parametrize("holds", ["error NOT LIKE '%%\u2603%%'", "error IS NULL", "no role"])
+def test_an_error_with_a_character_that_the_column_lacks_is_escaped_and_a_dug_task_is_tried_once_more(make, holds):
+    has_role = holds != "no role"
+    error = pw.TextField(null=True, constraints=[pw.Check(holds)] if has_role else [])
+    Task = make({"buried": True}, roles=ROLES if has_role else ROLES[:-1], attributes={"error": error})
+    Task.put(task())
+    Task.xq.worker(max_attempts=2)(raises(ValueError("no \u2603")))
+    run_pending(Task), run_pending(Task)
+    for _ in range(2):
+        assert state(Task, 1) == "B"
+        assert (row(Task, 1).error or "ValueError: no \\u2603").startswith("ValueError: no \\u2603")
+        Task.xq.dig(1)
+        assert run_pending(Task) == 1
+
+
 def test_a_queue_that_cannot_bury_tries_the_task_again(make_shared):
     Task = make_shared({"delayed": True}, roles=("runat",))
     put = Task.put(task())

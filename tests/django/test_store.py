@@ -382,3 +382,18 @@ def test_a_connection_that_was_lost_is_made_anew(make_live, django_db):
         execute(f"SELECT pg_terminate_backend({number})" if django_db.kind == "postgres" else f"KILL {number}")
     eventually(lambda: Task.xq.adapter.store.driver.is_broken(raw))
     assert Task.take().name == "a"
+
+
+@pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
+def test_the_session_connection_is_made_by_the_backend_of_the_application(make, monkeypatch):
+    kind = type(connections["default"])
+    given = kind.get_connection_params
+
+    def with_a_token(self: Any) -> Any:
+        return {**given(self), "user": self.settings_dict["USER"].removeprefix("token ")}
+
+    monkeypatch.setattr(kind, "get_connection_params", with_a_token)
+    connections.settings["default"]["USER"] = f"token {connection.settings_dict['USER']}"
+    Task = make(FEATURES)
+    Task.put({"name": "a"})
+    assert Task.take().name == "a"

@@ -1,14 +1,19 @@
-"""Servers and drivers that are refused by name."""
+"""Databases that are refused by name, and those that the application changes while it runs."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import peewee as pw
 import pytest
 
+from tests.conftest import Maker
+from tests.factories import task
 from xq.adapters.drivers import DRIVERS
+from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
+from xq.sessions import session as sessions
 
 
 def postgres(version: int, **status: str) -> Any:
@@ -35,3 +40,34 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
     with pytest.raises(ConfigurationError, match=words):
         DRIVERS[driver].check(connection)
     DRIVERS["mariadb"].check(mariadb("5.5.5-10.11.6-MariaDB-1"))
+
+
+def test_after_init_with_another_database_its_sessions_show_there_that_the_process_lives(make, another_database):
+    db, Task = make.db, make()
+    Task.put(task())
+    assert Task.take()
+    before, own = Place.of(db), sessions.of(Place.of(db)).own()
+    with another_database() as other:
+        Other = Maker(other)()
+        Other.xq.put_many([task(), task()])
+        assert Other.take()
+        db.init(other.database, **other.connect_params)
+        taken, there = Task.take(), sessions.of(Place.of(other))
+        with there.alone(sessions.of(Place.of(db)).own().uuid) as gone:
+            assert not gone
+        assert taken.ack()
+    assert Place.of(db) is not before
+    del before
+    assert not own.live  # whose tasks stay in the first database: other processes give them back
+
+
+def test_a_database_without_a_place_may_be_upgraded_and_gets_its_place_at_run_time(tmp_path):
+    db = pw.SqliteDatabase(None)
+    make = Maker(db)
+    make.INSTALLS = False
+    Task = make()
+    db.init(str(tmp_path / "app.db"))
+    db.create_tables([Task])
+    Task.put(task())
+    assert Task.take().ack()
+    db.close()

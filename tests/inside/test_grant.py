@@ -16,6 +16,7 @@ import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, Work, eventually
+from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
@@ -82,7 +83,7 @@ class Land:
             try:
                 yield db
             finally:
-                sessions.of(db).exit()
+                sessions.of(Place.of(db)).exit()
 
     def remove(self) -> None:
         self.owner.close()
@@ -157,12 +158,12 @@ def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land
         takes_it.ack(takes_it.take(PATIENCE))
         assert putting.result()[1] is True
         # What the session of the producer leaves is cleared away by whoever may move tasks.
-        sessions.of(one).exit()
+        sessions.of(Place.of(one)).exit()
 
         def nothing_is_left() -> bool:
-            sessions.of(other).reaper.reap()
+            sessions.of(Place.of(other)).reaper.reap()
             left = {uuid for (uuid,) in land.owner.execute_sql("SELECT DISTINCT uuid FROM xq_session").fetchall()}
-            return left <= {session.uuid for session in sessions.of(other).live()}
+            return left <= {session.uuid for session in sessions.of(Place.of(other)).live()}
 
         eventually(nothing_is_left)
         if kind == "all":

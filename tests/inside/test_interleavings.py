@@ -18,6 +18,7 @@ from tests.steps import (
     state,
     until_one_waits_for_a_lock,
 )
+from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 
 
@@ -45,11 +46,11 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
 
     def child() -> Any:
         yield Task.take().id
-        yield sessions.of(make_live.db).own().uuid
+        yield sessions.of(Place.of(make_live.db)).own().uuid
 
     with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(make_live.db).liveness
+        proof = sessions.of(Place.of(make_live.db)).liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)

@@ -25,6 +25,7 @@ from tests.steps import another_process, eventually, is_exact, processes, state,
 from tests.support.life import FEATURES, takes, watch
 from xq.adapters.databases import file_liveness
 from xq.adapters.databases.sqlite import objects
+from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
@@ -64,7 +65,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(Task._meta.database).liveness
+        proof = sessions.of(Place.of(Task._meta.database)).liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)
@@ -124,8 +125,8 @@ def test_two_database_objects_on_one_file_have_a_session_each_and_closing_one_le
     ours, theirs = One.take(), Two.take()
     with pytest.raises(xq.NotOwner):
         One.ack(theirs.id)
-    sessions.of(One._meta.database).own()
-    sessions.of(Two._meta.database).own().close()
+    sessions.of(Place.of(One._meta.database)).own()
+    sessions.of(Place.of(Two._meta.database)).own().close()
     assert One.xq.count("T") == 1
 
     def child() -> Any:

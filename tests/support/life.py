@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from tests.steps import eventually, transitions
+from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 
 FEATURES = {"buried": True, "delayed": True}
@@ -22,7 +23,7 @@ def takes(*queues: Any, n: int = 1) -> Callable[[], Generator[Any, Any, None]]:
 
     def script() -> Generator[Any, Any, None]:
         held = [task for Task in queues for task in Task.xq.take_many(n)]
-        what = yield sessions.of(queues[0]._meta.database).current().uuid
+        what = yield sessions.of(Place.of(queues[0]._meta.database)).current().uuid
         while True:
             what = yield [getattr(task, what)().id for task in held]
 

@@ -148,6 +148,17 @@ def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
         xq.upgrade(make.model(), {"status": make.model(elsewhere=pw.CharField(default="R")).elsewhere})
 
 
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [("SqliteQueueDatabase", "no transactions"), ("APSWDatabase", "apsw"), ("AsyncDatabaseMixin", r"Model\.xq\.aio")],
+)
+def test_a_class_of_playhouse_that_works_in_another_way_is_refused_by_name(base, words):
+    mixin = type(base, (), {"__module__": "playhouse.other"})  # the modules need packages that are not installed
+    db = type("Database", (mixin, pw.SqliteDatabase), {})("app.db")
+    with pytest.raises(xq.ConfigurationError, match=f"Task is on Database, .*{words}"):
+        Maker(db)()
+
+
 def test_a_method_never_hides_what_the_model_or_a_base_has(make):
     class Mixin:
         def kill(self):

@@ -417,6 +417,10 @@ class Connections(Protocol):
         """Whether each thread has a connection of its own."""
 
     @property
+    def no_threads(self) -> str:
+        """Why only one thread reaches the database, and the remedy, for an error; "" if others do, too."""
+
+    @property
     def is_private(self) -> bool:
         """Whether only this thread's connection reaches the database: it is in memory, or threads share one."""
 

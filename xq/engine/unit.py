@@ -439,6 +439,7 @@ class Database:
         if name not in session.registered_in:
             binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
             session.acquire()
+            self._check_tables(binding)
             sql, lease = binding.dialect.session_listed, binding.sessions.lease
             values = {"uuid": session.uuid, "lease": lease, **process.this_process()}
             # On the session connection if possible: other threads would wait for the application's transaction.
@@ -451,6 +452,19 @@ class Database:
                 self.store.after_commit(binding.sessions.announce)
             if apart or not self.store.in_transaction():
                 session.registered_in.add(name)
+
+    def _check_tables(self, binding: Binding) -> None:
+        """Raise ConfigurationError if the session connection finds other tables than the application's connection."""
+        if not (there := binding.sessions.apart(binding.dialect.found_tables, {})):
+            return
+        here = self.execute(binding.dialect.found_tables)
+        # A table that this transaction has made is not there yet.
+        if any(other not in (None, mine) for other, mine in zip(there[0], here[0], strict=True)):
+            raise ConfigurationError(
+                f"this connection finds {self.store.name} in another schema or database than a new connection does, so "
+                "other processes would take its tasks again, or never: choose the schema in the options of the "
+                "database's connections (search_path), or in the model (class Meta: schema), not by SET or USE"
+            )
 
     def token(self, binding: Binding, session: Session) -> str:
         """Return a new token of a session. Its first token registers the session in the database."""

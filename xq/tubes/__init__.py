@@ -9,6 +9,7 @@ from typing import Any
 
 from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
+from xq.adapters.peewee.connections import Place
 from xq.adapters.tubes import Record, TubeRecords
 from xq.build import build
 from xq.core.clock import Clock
@@ -71,7 +72,7 @@ class Tubes:
         self.tube = TubeMap(self)
         self._clock = clock
         self._records = TubeRecords(self.database)
-        shared = tables.shared(self.database)
+        shared = tables.shared(Place.of(self.database))
         # One tube object per process: its queue has the waiters and observers.
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
@@ -83,14 +84,14 @@ class Tubes:
             upkeep = shared.setdefault(
                 "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
             )
-            sessions.of(self.database).reaper.others.add(upkeep)
+            sessions.of(Place.of(self.database)).reaper.others.add(upkeep)
 
     def _state(self) -> State:
         questions = {
             "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: is_paused(self.database),
+            "paused": lambda: is_paused(Place.of(self.database)),
         }
         return State(questions, self._queue.adapter.store.classify)
 
@@ -340,7 +341,7 @@ class Tubes:
         """
         wanted = None if uuid is None else sessions.checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
-            return sessions.of(self.database).current().uuid
+            return sessions.of(Place.of(self.database)).current().uuid
         with self._running:
             return self._identify(wanted)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from xq.adapters import tubes as tables
+from xq.adapters.peewee.connections import Place
 from xq.adapters.tubes import Record
 from xq.core.errors import (
     BadType,
@@ -83,7 +84,7 @@ class CustomTube(Tube):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        sessions.of(database).holders.add(self)
+        sessions.of(Place.of(database)).holders.add(self)
 
     @property
     def is_awaited(self) -> bool:

@@ -73,6 +73,7 @@ class Mariadb(MariadbObjects):
     # same, which then differs from its primary: so ask.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     first_schema = "DATABASE()"
+    found_tables = "SELECT DATABASE()"
     others = (
         "SELECT table_schema FROM information_schema.tables "
         f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
@@ -90,7 +91,7 @@ class Mariadb(MariadbObjects):
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
             "SET SESSION wait_timeout = 31536000",  # a year, the maximum
         ),
-        made="",  # DDL commits
+        made=f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'",
         number="SELECT CONNECTION_ID()",
         listen=(),
         expect="",

@@ -104,6 +104,25 @@ class Postgres(PostgresObjects):
         table = self.literal(self.table_in_schema)
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
+    def unfit(self, store: Connections) -> str | None:
+        enum = store.execute(
+            "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
+            f"WHERE typtype = 'e' AND attrelid = to_regclass({self.literal(self.table_in_schema)}) "
+            f"AND attname = {self.literal(self.source.roles['status'].column)}"
+        )
+        if enum:
+            return (
+                f"its status is of the type {enum[0][0]}, an enum, to which PostgreSQL converts no text by itself: "
+                f"ALTER TABLE {self.table_in_schema} ALTER COLUMN {self.roles['status']} DROP DEFAULT, "
+                f"ALTER COLUMN {self.roles['status']} TYPE text; a CHECK may list its values"
+            )
+        return super().unfit(store)
+
+    @property
+    def found_tables(self) -> str:  # type: ignore[override]
+        names = map(self.literal, (self.table_in_schema, SESSIONS))
+        return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
+
     # words
 
     def moment(self, kind: Kind, seconds: str) -> str:

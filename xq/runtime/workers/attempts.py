@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Timer
-from xq.core.ports import REFUSALS, ErrorKind, Row
+from xq.core.ports import FAULTS, ErrorKind, Row
 from xq.core.values import Parts, Taken, Tasks
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
@@ -358,11 +358,11 @@ class Attempts(Generic[T]):
                 self._failed(attempt, error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database. Raise any other error, and those of a rejected row.
+        """Wait AGAIN seconds after an error of the database. Raise any other error, and those that stay.
 
         Also raise it within the caller's own transaction, which would fail again.
         """
-        if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *REFUSALS):
+        if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *FAULTS):
             raise error
         if self.alone and self.store.in_transaction():
             raise error
@@ -404,7 +404,7 @@ class Attempts(Generic[T]):
             self._call_hooks(self.worker.failure_hooks, attempt, error)
         most = self.options.max_attempts
         if asks_to_bury:
-            self._bury(attempt, text_of(error), by=error)
+            self._bury(attempt, text_of(error) or type(error).__name__, by=error)
         elif most and attempt.number >= most:
             self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
         else:
@@ -476,21 +476,26 @@ class Attempts(Generic[T]):
 
     def _give_up(self, attempt: Attempt, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
-        moves, task = self._moves(), attempt.taken
-        role = moves.tasks.table.roles.get("error")
-        if role is None:
-            return moves.one("bury", task, **self._counted(attempt))
-        most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
-        text = storable(why, most)
-        if trace and len(text) + 1 < most:
-            text = f"{text}\n{storable(trace, most - len(text) - 1)}"
-        try:
-            return moves.one("bury", task, **self._counted(attempt, error=text))
-        except Exception as refused:  # for example characters that the column cannot hold, or a unique index
-            if isinstance(refused, LOST) or self.store.may_pass(refused):
-                raise
-            self.log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
-            return moves.one("bury", task, **self._counted(attempt))
+        moves, task, last = self._moves(), attempt.taken, self.options.max_attempts
+        role, attempts = map(moves.tasks.table.roles.get, ("error", "attempts"))
+        for encoding in ("utf-8", "ascii"):  # ASCII if the column's encoding lacks a character
+            if role is None:
+                break
+            most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
+            text = storable(why, most, encoding)
+            if trace and len(text) + 1 < most:
+                text = f"{text}\n{storable(trace, most - len(text) - 1, encoding)}"
+            try:
+                return moves.one("bury", task, **self._counted(attempt, error=text))
+            except Exception as refused:
+                if isinstance(refused, LOST) or self.store.may_pass(refused):
+                    raise
+                if encoding == "ascii":  # for example a unique index
+                    self.log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
+        # Without an error no take sees that the task was dug out: leave it one more attempt.
+        if attempts and last:
+            return moves.one("bury", task, {}, {attempts.name: min(attempt.number, last - 1)}, sets=("attempts",))
+        return moves.one("bury", task, **self._counted(attempt))
 
     def _check_finished(self, taken: Taken) -> None:
         if self._moves().is_taken_by(taken):
@@ -618,9 +623,9 @@ def _traceback(error: BaseException) -> str:
         return ""
 
 
-def storable(text: str, most: int) -> str:
+def storable(text: str, most: int, encoding: str = "utf-8") -> str:
     """Return a text that a field of `most` characters can store in any database. The middle of a longer one is cut."""
-    text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    text = text.replace("\0", "\\x00").encode(encoding, "backslashreplace").decode()
     if len(text) <= most:
         return text
     half = (most - len(LEFT_OUT)) // 2

@@ -82,6 +82,8 @@ def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
     job = Job(worker, [source_of(worker, tube) for tube in named], options.checked(queue, worker.function))
+    if store.no_threads:
+        raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
     if not store.has_threads:
         _check_one_connection(job, store.name)
     return job
