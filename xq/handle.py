@@ -540,7 +540,7 @@ class Queue(Operators[T]):
     ) -> str:
         """Put a task whenever `spec` fires, once for all processes. Returns the name of the schedule.
 
-        `spec` is a cron text as APScheduler reads it ("*/5 * * * *"), a number of seconds or a timedelta, a datetime
+        `spec` is a cron text ("*/5 * * * *", "@daily"), a number of seconds or a timedelta, a datetime
         (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
         or of a datetime that has none; else it is UTC. `task` and `options` are those of `put`, of values that JSON can
         hold. Without a `name` the schedule is named by its task.

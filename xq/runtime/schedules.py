@@ -4,7 +4,7 @@ The database has the schedules of all queues. Each process with a maintenance th
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Only this module imports APScheduler's triggers, when a schedule is used.
+Cron texts are those of `cron`. Only this module imports APScheduler's triggers, when a schedule is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -24,12 +23,12 @@ from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST
 from xq.engine.unit import Database
+from xq.runtime import cron
 
 T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
-WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")  # by their numbers in cron; 7 is sun, too
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -256,7 +255,7 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
 
 
 def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any:
-    """Return the trigger of a spec. An interval without a start of its own begins at `start`."""
+    """Return the trigger of a spec that is no cron text. An interval without a start of its own begins at `start`."""
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
@@ -264,31 +263,11 @@ def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any
     zone = ZoneInfo(described["tz"])
     if "at" in described:
         return DateTrigger(_aware(described["at"], zone))
-    if "cron" in described:
-        return CronTrigger.from_crontab(_with_named_days(described["cron"]), zone)
     start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
     more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
     if "fields" in described:
         return CronTrigger(**described["fields"], **more)
     return IntervalTrigger(seconds=described["seconds"], **more)
-
-
-def _with_named_days(cron: str) -> str:
-    """Return a cron text whose weekdays are named: to APScheduler 0 is Monday, to cron Sunday."""
-    fields = cron.split()
-    fields[4:5] = [",".join(_named(part) for part in days.split(",")) for days in fields[4:5]]
-    return " ".join(fields)
-
-
-def _named(days: str) -> str:
-    """Return the names of a part of a cron's weekdays (1-5, */2), or a part without such numbers as it is."""
-    found = re.fullmatch(r"([0-7])(?:-([0-7]))?(?:/([1-7]))?|\*/([1-7])", days)
-    if found is None:
-        return days
-    first, last, step, step_of_all = found.groups()
-    begin = int(first or 0)
-    end = int(last) if last else 6 if step or step_of_all else begin
-    return ",".join(WEEKDAYS[n % 7] for n in range(begin, end + 1, int(step or step_of_all or 1))) or days
 
 
 def _spec_of(described: Mapping[str, Any]) -> Any:
@@ -318,10 +297,13 @@ def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
 
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
     """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
+    if "cron" in described:
+        fires = cron.following(described["cron"], ZoneInfo(described["tz"]), _at(after))
+        return None if fires is None else (fires - EPOCH) // MICROSECOND
     trigger, begin = _trigger(described, _at(start)), _at(after) + MICROSECOND
     # From now on, not from the firing before: a trigger would return each firing that was missed.
     found = _fires(trigger, begin)
-    if found is not None and ("cron" in described or "fields" in described):
+    if found is not None and "fields" in described:
         found = min([found, *_around_changes(described, trigger, begin, found)])
     return None if found is None else (found - EPOCH) // MICROSECOND
 
@@ -338,7 +320,7 @@ def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime,
     A CronTrigger that counts beyond the start of summer time loses an hour, and may miss the midnight after it. Of the
     times that the clocks skip it makes some up and not others: here each is made up when the clocks are changed.
     """
-    plain = _trigger({key: described[key] for key in ("cron", "fields") if key in described} | {"tz": "UTC"})
+    plain = _trigger({"fields": described["fields"], "tz": "UTC"})
     for at, before, after in _changes(ZoneInfo(described["tz"]), start, end):
         found = _fires(trigger, at)
         if found is not None:
