@@ -140,6 +140,18 @@ def test_a_day_of_the_month_and_a_weekday_are_alternatives_and_sunday_is_0(make)
         assert go_to(Task, 2023, 11, day, 12) == 2
 
 
+def test_a_schedule_goes_by_the_new_time_after_the_clock_was_set_back_by_over_three_hours(make):
+    Task = make()
+    for name, spec in (("a", "0 3 * * *"), ("b", 7200), ("c", START + timedelta(days=1))):
+        Task.xq.every(spec, task(), name=name)
+    Task.xq.sweep()
+    for hours, a, b in ((2, "15 03", "15 00"), (12, "15 03", "14 12"), (24, "14 03", "14 00"), (48, "13 03", "13 00")):
+        if hours == 48:
+            Task.xq.reconfigure({"buried": True})  # as in a process that has not seen the time before
+        assert go_to(Task, *(START - timedelta(hours=hours)).timetuple()[:6]) == 0
+        assert following(Task) == [f"{a}:00:00", f"{b}:13:20", "15 22:13:20"]
+
+
 def test_a_repeated_call_keeps_the_next_firing_and_another_spec_replaces_it(make):
     Task = make()
     Task.xq.every(60, {"name": "a"}, name="one")

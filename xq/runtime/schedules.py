@@ -12,7 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
@@ -29,6 +32,7 @@ T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
+NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -55,6 +59,7 @@ class Schedules(Generic[T]):
         self.tasks = tasks
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{database.store.name}")
+        self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
     def every(
@@ -136,9 +141,35 @@ class Schedules(Generic[T]):
         """Fire the schedules that are due. Return the number of tasks that were put."""
         self.database.begin_writing()
         dialect = self.database.dialect
-        rows = self.database.execute(dialect.next_firings)
-        due = [name for queue, name, left in rows if queue == dialect.source_name and left <= 0]
-        return sum(self.fire(name) for name in due)
+        rows = [row for row in self.database.execute(dialect.next_firings) if row[0] == dialect.source_name]
+        if any(self.reset(now) for *_, now in rows):
+            return self.fire_due()
+        return sum(self.fire(name) for _, name, left, _ in rows if left <= 0)
+
+    def reset(self, now: int) -> bool:
+        """Compute all next firings anew if the clock was set back by hours, and return whether any has changed.
+
+        A process that has just started has not seen what the clock was before, so it computes them, too.
+        """
+        ahead = now - time.monotonic_ns() // 1000
+        changed = ahead < self._ahead - NEW_TIME and self.database.unit(lambda: self._reset(now), transaction=True)
+        self._ahead = ahead
+        return changed
+
+    def _reset(self, now: int) -> bool:
+        self.database.begin_writing()
+        dialect, changed = self.database.dialect, False
+        for name, spec, _, seen in self.database.execute(dialect.schedules):
+            with suppress(BadValue):  # it has ended
+                first = _first(json.loads(spec), now)
+                if seen - first <= NEW_TIME:
+                    continue
+                for was, put, next_us in self.database.execute(dialect.schedule, {"name": name}):  # locks it
+                    if (was, next_us) == (spec, seen):
+                        given = {"name": name, "spec": was, "task": put, "next_us": first}
+                        self.database.execute(dialect.set_schedule, given)
+                        changed = True
+        return changed
 
     def fire(self, name: str) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
