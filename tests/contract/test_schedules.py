@@ -266,6 +266,52 @@ def test_what_cannot_be_a_schedule_is_refused(make, subtests):
     assert Task.xq.schedules() == []
 
 
+def test_what_workers_start_with_replaces_what_programs_have_declared_before(make_shared):
+    def specs(Task: Any) -> dict[str, object]:
+        return {each.name: each.spec for each in Task.xq.schedules()}
+
+    def started(schedules: Any) -> dict[str, object]:
+        Task = make_shared({"delayed": True}, schedules=schedules, worker=lambda task: None)
+        Task.xq.run(until_empty=True)
+        return specs(Task)
+
+    Task = make_shared({"delayed": True})
+    Task.xq.every(60, task(), name="own")
+    first: dict[str, object] = {
+        "nightly": ("0 3 * * *", {"name": "a"}),
+        "b": (60, task(), {"delay": 5}),
+        "own": ("@daily", {"name": "c"}),
+    }
+    assert started(first) == {"b": 60, "nightly": "0 3 * * *", "own": "@daily"}
+    Task.xq.every(60, task(), name="own")
+    make_shared({"delayed": True}, schedules={})  # by itself it changes nothing
+    assert started(None) == {"b": 60, "nightly": "0 3 * * *", "own": 60}
+    over = CronTrigger(hour=3, end_date=START - timedelta(days=1), timezone=UTC)
+    second = {"nightly": ["@daily", {"name": "a"}, {"tz": "Europe/Berlin"}], "over": (over, task())}
+    assert started(second) == {"nightly": "@daily", "own": 60}
+    assert Task.xq.schedules()[0].tz == "Europe/Berlin"
+    assert started({}) == {"own": 60}
+
+
+# what is declared as "a" -> what the error says
+DECLARED: list[tuple[Any, str]] = [
+    ("0 3 * * *", r"schedules= has \(spec, task\) or .* for 'a', not '0 3 "),
+    ((60, task(), 5), r"not \(60, "),
+    ((60, task(), {}, {}), r"not \(60, "),
+    (("61 * * * *", task()), "'a': .*'61' is no minute"),
+    (("0 0 30 2 *", task()), "'a': .*never fires"),
+    ((60, {"nam": "a"}), "'a': .*nam"),
+    ((60, task(), {"delay": 5}), "'a': .*delay"),
+    ((60, task(), {"tz": "Nowhere"}), "'a': there is no time zone"),
+]
+
+
+def test_a_declaration_that_cannot_be_a_schedule_is_refused_by_upgrade(make, subtests):
+    for value, words in [*DECLARED, (None, "schedules= maps names")]:
+        with subtests.test(words), pytest.raises(xq.ConfigurationError, match=words):
+            make(schedules={"a": value} if value else [("a", 60)])
+
+
 def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make):
     Task, Other = make({"limit": 1}), make(model=make.model(table_name="other"))
     Task.put({"name": "first"})

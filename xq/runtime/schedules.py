@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from xq.core.errors import BadType, BadValue, NotInstalled, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, NotInstalled, shown
 from xq.core.ports import PASSING
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
@@ -59,6 +59,8 @@ class Schedules(Generic[T]):
         self.tasks = tasks
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{database.store.name}")
+        self.declared = self._declarations(database.definition.schedules)
+        self.pending = False  # whether workers of this process have still to store these
         self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
@@ -66,14 +68,23 @@ class Schedules(Generic[T]):
         self, spec: object, task: object, name: str | None, tz: str | tzinfo | None, options: Mapping[str, Any]
     ) -> str:
         """Store a schedule, and return its name. Raises BadType, BadValue, FeatureOff."""
+        return self._store(*self._checked(spec, task, name, tz, options), may_have_ended=False)
+
+    def _checked(
+        self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
+    ) -> tuple[str, dict[str, Any], str]:
+        """Return the name, the spec, and the task as JSON with a mark. Raises as `every`."""
         described = _described(spec, tz)
-        put = self._as_json(task, options)
+        put = self._as_json(task, options, mark)
         if name is None:
             name = _named_by(json.loads(put))
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
         if not 0 < len(name) <= LONGEST:
             raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
+        return name, described, put
+
+    def _store(self, name: str, described: Mapping[str, Any], put: str, *, may_have_ended: bool) -> str:
         text = json.dumps(described, sort_keys=True)
         given = {"name": name, "spec": text, "task": put}
 
@@ -81,7 +92,7 @@ class Schedules(Generic[T]):
             self.database.begin_writing()
             dialect = self.database.dialect
             ((now,),) = self.database.execute(dialect.time_us)
-            first = _first(described, now)
+            first = _next(described, now, now) if may_have_ended else _first(described, now)
             self.database.execute(dialect.add_schedule, {**given, "next_us": first})
             ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
             if was != text:
@@ -92,8 +103,48 @@ class Schedules(Generic[T]):
         self.database.unit(store, transaction=True)
         return name
 
-    def _as_json(self, task: object, options: Mapping[str, Any]) -> str:
-        """Return a task and the options of its put as JSON. Raises as `put` does, and if JSON cannot hold a value."""
+    def _declarations(self, given: object) -> list[tuple[str, dict[str, Any], str]] | None:
+        """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f"schedules= maps names to (spec, task), or {{}}; {shown(given)} is no mapping")
+        found = []
+        for name, value in sorted(given.items(), key=lambda item: str(item[0])):  # all processes lock in this order
+            spec, task, options = (*value, {})[:3] if isinstance(value, (tuple, list)) and len(value) > 1 else (0, 0, 0)
+            if not isinstance(options, Mapping) or len(value) > 3:
+                raise ConfigurationError(
+                    f"schedules= has (spec, task) or (spec, task, {{options}}) for {shown(name)}, not {shown(value)}"
+                )
+            options = dict(options)
+            try:
+                found.append(self._checked(spec, task, name, options.pop("tz", None), options, declared=True))
+                _first(found[-1][1], 0)
+            except (BadType, BadValue, FeatureOff) as error:
+                raise ConfigurationError(f"schedules= of {self.store.name}, {shown(name)}: {error}") from error
+        return found
+
+    def declare(self) -> None:
+        """Store what the program declares, and delete what earlier programs declared. Raises as `every`."""
+        self.pending = False
+
+        def replace() -> None:
+            self.database.begin_writing()
+            for name, described, put in self.declared or ():
+                self._store(name, described, put, may_have_ended=True)
+            names = {name for name, *_ in self.declared or ()}
+            for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
+                if name not in names and json.loads(put).get("declared"):
+                    self.database.execute(self.database.dialect.drop_schedule, {"name": name})
+
+        try:
+            self.database.unit(replace, transaction=True)
+        except BaseException:
+            self.pending = True  # the worker asks again when the database is back
+            raise
+
+    def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
+        """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
@@ -112,7 +163,7 @@ class Schedules(Generic[T]):
                         f"the {what} {name!r} of a scheduled task is stored as JSON, which cannot hold {shown(value)}: "
                         "give text, a number, or lists and mappings of these; a field with a default may be left out"
                     )
-        return json.dumps({"task": brought, "options": dict(options)}, sort_keys=True)
+        return json.dumps({"task": brought, "options": dict(options), **mark}, sort_keys=True)
 
     def drop(self, name: str) -> bool:
         """Delete a schedule. Return whether there was one that would have fired again."""

@@ -38,7 +38,12 @@ class Source(Generic[T]):
     tube: str | None
 
     def take(self, n: int, timeout: float) -> list[T]:
-        """Take up to `n` tasks, and wait up to `timeout` seconds for the first."""
+        """Take up to `n` tasks, and wait up to `timeout` seconds for the first.
+
+        The first take of a program stores the declared schedules: there errors of the database are waited for.
+        """
+        if (schedules := self.queue.adapter.maintenance.schedules).pending:
+            schedules.declare()
         return self.queue.take_many(n, timeout, tube=self.tube)
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
