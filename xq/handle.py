@@ -547,7 +547,8 @@ class Queue(Operators[T]):
 
         Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
         call changes nothing: another spec replaces that of the same name, another task only the task. This process
-        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff.
+        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
+        BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self._clock is None:
             self._database.begin_writing()

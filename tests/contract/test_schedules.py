@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import peewee as pw
 import pytest
 from apscheduler.triggers.combining import AndTrigger
 from apscheduler.triggers.cron import CronTrigger
@@ -310,6 +311,26 @@ def test_a_declaration_that_cannot_be_a_schedule_is_refused_by_upgrade(make, sub
     for value, words in [*DECLARED, (None, "schedules= maps names")]:
         with subtests.test(words), pytest.raises(xq.ConfigurationError, match=words):
             make(schedules={"a": value} if value else [("a", 60)])
+
+
+def test_a_schedule_whose_task_can_never_be_put_is_refused_when_it_is_stored(make):
+    Task = make({"limit": 2, "unique": None}, roles=("unique",), attributes={"size": pw.IntegerField()})
+    changes: list[str] = []
+    Task.xq.on_change(lambda task, event, source, target: changes.append(event))
+    with make.db.atomic(), pytest.raises(xq.BadValue, match="correct the task of the schedule 'a'"):
+        Task.xq.every(60, {"name": "x"}, name="a")
+    assert Task.xq.schedules() == []
+    Task.put({"name": "first", "size": 1, "job": "x"})
+    for name, put in (("a", {"size": 1, "job": "x"}), ("b", {"size": 2}), ("c", {"size": 2, "id": 1})):
+        Task.xq.every(60, put, name=name)  # another task has the unique value, or the key, as yet
+    Task.put({"size": 3})
+    Task.xq.every(60, {"size": 2, "name": "full"}, name="b")
+    assert (Task.xq.count(), len(Task.xq.schedules()), changes) == (2, 3, ["put", "put"])
+    Task.take().ack()
+    with pytest.raises(xq.BadValue, match="correct the task of the schedule 'b'"):
+        Task.xq.every(60, {"name": "x"}, name="b")
+    assert Task.xq.schedules()[1].task == {"size": 2, "name": "full"}
+    assert is_exact(Task)
 
 
 def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make):

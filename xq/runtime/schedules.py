@@ -20,8 +20,18 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, NotInstalled, shown
-from xq.core.ports import PASSING
+from xq.core.errors import (
+    BadType,
+    BadValue,
+    ConfigurationError,
+    Duplicate,
+    FeatureOff,
+    Full,
+    NotInstalled,
+    WrongState,
+    shown,
+)
+from xq.core.ports import FAULTS, PASSING, ErrorKind
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST
@@ -48,6 +58,10 @@ class Schedule(NamedTuple):
     options: dict[str, Any]  # of the put
     next: datetime  # the next firing, in UTC
     tz: str  # the time zone of the spec
+
+
+class _UndoneError(Exception):
+    """Raised to roll back a savepoint."""
 
 
 class Schedules(Generic[T]):
@@ -93,6 +107,8 @@ class Schedules(Generic[T]):
             dialect = self.database.dialect
             ((now,),) = self.database.execute(dialect.time_us)
             first = _next(described, now, now) if may_have_ended else _first(described, now)
+            if (name, text, put) not in {tuple(row[:3]) for row in self.database.execute(dialect.schedules)}:
+                self._try(name, put)
             self.database.execute(dialect.add_schedule, {**given, "next_us": first})
             ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
             if was != text:
@@ -102,6 +118,22 @@ class Schedules(Generic[T]):
 
         self.database.unit(store, transaction=True)
         return name
+
+    def _try(self, name: str, put: str) -> None:
+        """Put the task of a schedule, and undo it. Raises BadValue if no firing could put it."""
+        what = json.loads(put)
+        try:
+            with self.store.atomic():
+                self.inserts.put([what["task"]], what["options"])
+                raise _UndoneError
+        except (_UndoneError, Full, Duplicate, WrongState):
+            return  # it may be put later
+        except Exception as error:
+            kind = self.store.classify(error)
+            if kind in FAULTS - {ErrorKind.DUPLICATE}:
+                raise BadValue(f"correct the task of the schedule {name!r}, which cannot be put: {error}") from error
+            if kind is not ErrorKind.DUPLICATE:
+                raise
 
     def _declarations(self, given: object) -> list[tuple[str, dict[str, Any], str]] | None:
         """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
