@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
+from xq.core.values import Span
 from xq.engine.inspection import Inspection
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
@@ -72,7 +73,7 @@ class QueueAdapter(Generic[T]):
     def take(
         self,
         n: int,
-        timeout: float | None,
+        timeout: Span,
         tube: str | None,
         options: Mapping[str, Any] = NONE,
         but: tuple[str, ...] = (),

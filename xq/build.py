@@ -37,6 +37,9 @@ T = TypeVar("T")
 C = TypeVar("C", bound=type[Any])
 P = ParamSpec("P")
 
+# name -> when it fires, what it puts, and tz and the options of put
+Schedules = Mapping[str, tuple[object, object] | tuple[object, object, Mapping[str, Any]]]
+
 
 def as_decorator(upgrade: Callable[Concatenate[type[Any], P], object]) -> Callable[P, Callable[[C], C]]:
     """Return the `upgrade` of an ORM as a class decorator."""
@@ -76,6 +79,7 @@ def build(
     aio: Where = "loop",
     apart: bool = False,
     wording: Wording | None = None,
+    schedules: Schedules | None = None,
 ) -> Queue[T]:
     """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
 
@@ -110,6 +114,7 @@ def build(
         words,
         tubes_of(table, () if tube_stats is None else tube_stats),
         wording,
+        schedules,
         {} if features is None else features,
     )
     if not apart:
@@ -133,6 +138,7 @@ def _define(
     statuses: Mapping[str, str | int],
     tube_stats: tuple[str, ...],
     wording: Wording | None,
+    schedules: Schedules | None,
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
@@ -170,7 +176,8 @@ def _define(
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
-        redefine=partial(_define, store, plain, extends, statuses, tube_stats, wording),
+        redefine=partial(_define, store, plain, extends, statuses, tube_stats, wording, schedules),
+        schedules=schedules,
     )
 
 

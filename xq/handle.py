@@ -546,14 +546,15 @@ class Queue(Operators[T]):
     ) -> str:
         """Put a task whenever `spec` fires, once for all processes. Returns the name of the schedule.
 
-        `spec` is a cron text as APScheduler reads it ("*/5 * * * *"), a number of seconds or a timedelta, a datetime
+        `spec` is a cron text ("*/5 * * * *", "@daily"), a number of seconds or a timedelta, a datetime
         (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
         or of a datetime that has none; else it is UTC. `task` and `options` are those of `put`, of values that JSON can
         hold. Without a `name` the schedule is named by its task.
 
         Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
         call changes nothing: another spec replaces that of the same name, another task only the task. This process
-        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff.
+        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
+        BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self._clock is None:
             self._database.begin_writing()

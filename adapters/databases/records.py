@@ -223,8 +223,8 @@ class Records(Terms):
 
     @property
     def next_firings(self) -> str:
-        """Returns a query of all queues' schedules: queue, name, microseconds until the next firing."""
-        return f"SELECT queue, name, next_us - {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
+        """Returns a query of all queues' schedules: queue, name, microseconds until the next firing, `now`."""
+        return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
 
     @property
     def add_schedule(self) -> str:

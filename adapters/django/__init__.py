@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xq.build import as_decorator, build
+from xq.build import Schedules, as_decorator, build
 from xq.core.clock import Clock
 from xq.core.machine import Feature
 from xq.handle import Queue
@@ -45,13 +45,15 @@ def upgrade(
     tube_stats: Sequence[str] | None = None,
     worker: Callable[[T], object] | None = None,
     workers: int = 1,
+    schedules: Schedules | None = None,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
     using: str | None = None,
 ) -> Queue[T]:
     """Make a queue of a Django model, as `xq.upgrade` does. Touches no database.
 
-    A model that inherits from `TaskFields` needs no `fields`. `using` is the alias of the database; None asks the
+    A model that inherits from `TaskFields` needs no `fields`. `schedules` are stored when a worker starts, not by
+    migrations. `using` is the alias of the database; None asks the
     routers at each call for the database of writes. save() of the model writes the queue's fields only if the
     application has changed them, and so never moves a task back. Raises ConfigurationError if the arguments do not fit
     the model.
@@ -67,6 +69,7 @@ def upgrade(
         tube_stats=tube_stats,
         worker=worker,
         workers=workers,
+        schedules=schedules,
         methods=methods,
         clock=clock,
     )

@@ -10,7 +10,7 @@ import peewee as pw
 from xq.adapters.peewee.connections import PeeweeConnections
 from xq.adapters.peewee.model import PeeweeModel
 from xq.aio import Where
-from xq.build import as_decorator, build
+from xq.build import Schedules, as_decorator, build
 from xq.core.clock import Clock
 from xq.core.machine import Feature
 from xq.core.ports import Store
@@ -38,6 +38,7 @@ def upgrade(
     tube_stats: Sequence[str] | None = None,
     worker: Callable[[T], object] | None = None,
     workers: int = 1,
+    schedules: Schedules | None = None,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
     aio: Where = "loop",
@@ -48,9 +49,11 @@ def upgrade(
     others. A model that inherits from `xq.Task` has a field for each role, and `fields` replaces some of them.
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
-    each task, in `workers` threads (see `Queue.worker`). `methods` adds the queue's methods to the model; a sequence
-    names those to add. `clock` is the clock of a test. `aio` sets where `Page.xq.aio` makes its short calls on SQLite:
-    on the event loop ("loop"), or in a thread ("thread").
+    each task, in `workers` threads (see `Queue.worker`). `schedules` maps names to (spec, task) or (spec, task,
+    options), as of `Queue.every`; tz is one of the options. When workers start, these replace the schedules that
+    programs have declared before; None leaves them as they are. `methods` adds the queue's methods to the model; a
+    sequence names those to add. `clock` is the clock of a test. `aio` sets where `Page.xq.aio` makes its short calls on
+    SQLite: on the event loop ("loop"), or in a thread ("thread").
 
     It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
     the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.
@@ -64,6 +67,7 @@ def upgrade(
         tube_stats=tube_stats,
         worker=worker,
         workers=workers,
+        schedules=schedules,
         methods=methods,
         clock=clock,
         aio=aio,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import peewee as pw
 import pytest
 from apscheduler.triggers.combining import AndTrigger
 from apscheduler.triggers.cron import CronTrigger
@@ -101,12 +102,16 @@ def test_triggers_of_apscheduler_fire_by_all_of_their_fields(make):
         assert [each.next for each in Task.xq.schedules()] == left
 
 
-# a cron text of Berlin, where the clocks are changed at 01:00 UTC -> the day before, and when it fires, in UTC
-CHANGES = {
+# a cron text or trigger of Berlin, whose clocks are changed at 01:00 UTC -> the day before, and when it fires, in UTC
+NIGHT, MIDNIGHT = ({"hour": 2, "minute": 30}, {"hour": 0, "minute": 0})
+CHANGES: dict[str, tuple[Any, tuple[int, int, int], list[str]]] = {
     "a time that is skipped fires at the change": ("30 2 * * *", (2026, 3, 28), ["29 01:00", "30 00:30"]),
+    "a trigger's time that is skipped, too": (NIGHT, (2026, 3, 28), ["29 01:00", "30 00:30"]),
     "each hour fires once when one is skipped": ("0 * * * *", (2026, 3, 28), [f"29 0{hour}:00" for hour in range(6)]),
-    "the midnight after one is skipped is not missed": ("0 0 * * *", (2026, 3, 28), ["28 23:00", "29 22:00"]),
-    "a time that comes twice fires twice": ("30 2 * * *", (2026, 10, 24), ["25 00:30", "25 01:30", "26 01:30"]),
+    "the midnight after one is skipped is not missed": (MIDNIGHT, (2026, 3, 28), ["28 23:00", "29 22:00"]),
+    "a time that comes twice fires the first time": ("30 2 * * *", (2026, 10, 24), ["25 00:30", "26 01:30"]),
+    "each hour fires when one comes twice": ("0 * * * *", (2026, 10, 24), [f"25 0{hour}:00" for hour in range(6)]),
+    "a trigger's time that comes twice fires twice": (NIGHT, (2026, 10, 24), ["25 00:30", "25 01:30", "26 01:30"]),
 }
 
 
@@ -115,7 +120,10 @@ def test_where_the_clocks_are_changed(make, what):
     spec, (year, month, day), fires = CHANGES[what]
     Task = make()
     go_to(Task, year, month, day, 12 if spec != "0 * * * *" else 23, 30)
-    Task.xq.every(spec, task(), name="a", tz="Europe/Berlin")
+    if isinstance(spec, str):
+        Task.xq.every(spec, task(), name="a", tz="Europe/Berlin")
+    else:
+        Task.xq.every(CronTrigger(**spec, timezone="Europe/Berlin"), task(), name="a")
     fired = []
     for half in range(48 * 2):
         now = datetime(year, month, day, 12, tzinfo=UTC) + timedelta(minutes=30 * half)
@@ -124,16 +132,25 @@ def test_where_the_clocks_are_changed(make, what):
     assert fired[: len(fires)] == fires
 
 
-def test_weekdays_as_numbers_are_those_of_cron(make):
+def test_a_day_of_the_month_and_a_weekday_are_alternatives_and_sunday_is_0(make):
+    Task = make()  # it begins on Tuesday the 14th
+    Task.xq.every("0 12 20 * 0", task(), name="a")
+    Task.xq.every("@daily", task(), name="b")
+    for day in (19, 20, 26):
+        assert following(Task)[0] == f"{day} 12:00:00"
+        assert go_to(Task, 2023, 11, day, 12) == 2
+
+
+def test_a_schedule_goes_by_the_new_time_after_the_clock_was_set_back_by_over_three_hours(make):
     Task = make()
-    for numbers, by_name in (("1-5", "mon-fri"), ("6,0", "sat,sun"), ("5-7", "fri-sun"), ("*/3", "sun,wed,sat")):
-        for days in (numbers, by_name):
-            Task.xq.every(f"0 12 * * {days}", task(), name=f"{by_name} {days}")
-    for _ in range(8):
-        found = following(Task)
-        assert found[::2] == found[1::2]
-        Task.xq.clock.tick(DAY)
-        Task.xq.sweep()
+    for name, spec in (("a", "0 3 * * *"), ("b", 7200), ("c", START + timedelta(days=1))):
+        Task.xq.every(spec, task(), name=name)
+    Task.xq.sweep()
+    for hours, a, b in ((2, "15 03", "15 00"), (12, "15 03", "14 12"), (24, "14 03", "14 00"), (48, "13 03", "13 00")):
+        if hours == 48:
+            Task.xq.reconfigure({"buried": True})  # as in a process that has not seen the time before
+        assert go_to(Task, *(START - timedelta(hours=hours)).timetuple()[:6]) == 0
+        assert following(Task) == [f"{a}:00:00", f"{b}:13:20", "15 22:13:20"]
 
 
 def test_a_repeated_call_keeps_the_next_firing_and_another_spec_replaces_it(make):
@@ -221,8 +238,8 @@ def test_the_task_may_be_an_instance_a_sequence_or_a_mapping_and_has_the_options
 
 # what is given besides the task {"name": "a"} and the name "a", or in their place -> the error
 BAD: list[tuple[Any, dict[str, Any], type[Exception], str | None]] = [
-    ("* * * *", {}, xq.BadValue, "expected 5"),
-    ("61 * * * *", {}, xq.BadValue, "higher than the maximum value"),
+    ("* * * *", {}, xq.BadValue, "give five fields"),
+    ("61 * * * *", {}, xq.BadValue, "'61' is no minute: give .* numbers from 0 to 59"),
     ("0 0 30 2 *", {}, xq.BadValue, "'0 0 30 2 [*]' never fires"),
     (0, {}, xq.BadValue, "at least a microsecond, not 0"),
     (True, {}, xq.BadType, "a schedule fires by .* not by True"),
@@ -248,6 +265,72 @@ def test_what_cannot_be_a_schedule_is_refused(make, subtests):
     with pytest.raises(xq.BadType, match="a schedule is named by text"):
         Task.xq.unschedule(7)
     assert Task.xq.schedules() == []
+
+
+def test_what_workers_start_with_replaces_what_programs_have_declared_before(make_shared):
+    def specs(Task: Any) -> dict[str, object]:
+        return {each.name: each.spec for each in Task.xq.schedules()}
+
+    def started(schedules: Any) -> dict[str, object]:
+        Task = make_shared({"delayed": True}, schedules=schedules, worker=lambda task: None)
+        Task.xq.run(until_empty=True)
+        return specs(Task)
+
+    Task = make_shared({"delayed": True})
+    Task.xq.every(60, task(), name="own")
+    first: dict[str, object] = {
+        "nightly": ("0 3 * * *", {"name": "a"}),
+        "b": (60, task(), {"delay": 5}),
+        "own": ("@daily", {"name": "c"}),
+    }
+    assert started(first) == {"b": 60, "nightly": "0 3 * * *", "own": "@daily"}
+    Task.xq.every(60, task(), name="own")
+    make_shared({"delayed": True}, schedules={})  # by itself it changes nothing
+    assert started(None) == {"b": 60, "nightly": "0 3 * * *", "own": 60}
+    over = CronTrigger(hour=3, end_date=START - timedelta(days=1), timezone=UTC)
+    second = {"nightly": ["@daily", {"name": "a"}, {"tz": "Europe/Berlin"}], "over": (over, task())}
+    assert started(second) == {"nightly": "@daily", "own": 60}
+    assert Task.xq.schedules()[0].tz == "Europe/Berlin"
+    assert started({}) == {"own": 60}
+
+
+# what is declared as "a" -> what the error says
+DECLARED: list[tuple[Any, str]] = [
+    ("0 3 * * *", r"schedules= has \(spec, task\) or .* for 'a', not '0 3 "),
+    ((60, task(), 5), r"not \(60, "),
+    ((60, task(), {}, {}), r"not \(60, "),
+    (("61 * * * *", task()), "'a': .*'61' is no minute"),
+    (("0 0 30 2 *", task()), "'a': .*never fires"),
+    ((60, {"nam": "a"}), "'a': .*nam"),
+    ((60, task(), {"delay": 5}), "'a': .*delay"),
+    ((60, task(), {"tz": "Nowhere"}), "'a': there is no time zone"),
+]
+
+
+def test_a_declaration_that_cannot_be_a_schedule_is_refused_by_upgrade(make, subtests):
+    for value, words in [*DECLARED, (None, "schedules= maps names")]:
+        with subtests.test(words), pytest.raises(xq.ConfigurationError, match=words):
+            make(schedules={"a": value} if value else [("a", 60)])
+
+
+def test_a_schedule_whose_task_can_never_be_put_is_refused_when_it_is_stored(make):
+    Task = make({"limit": 2, "unique": None}, roles=("unique",), attributes={"size": pw.IntegerField()})
+    changes: list[str] = []
+    Task.xq.on_change(lambda task, event, source, target: changes.append(event))
+    with make.db.atomic(), pytest.raises(xq.BadValue, match="correct the task of the schedule 'a'"):
+        Task.xq.every(60, {"name": "x"}, name="a")
+    assert Task.xq.schedules() == []
+    Task.put({"name": "first", "size": 1, "job": "x"})
+    for name, put in (("a", {"size": 1, "job": "x"}), ("b", {"size": 2}), ("c", {"size": 2, "id": 1})):
+        Task.xq.every(60, put, name=name)  # another task has the unique value, or the key, as yet
+    Task.put({"size": 3})
+    Task.xq.every(60, {"size": 2, "name": "full"}, name="b")
+    assert (Task.xq.count(), len(Task.xq.schedules()), changes) == (2, 3, ["put", "put"])
+    Task.take().ack()
+    with pytest.raises(xq.BadValue, match="correct the task of the schedule 'b'"):
+        Task.xq.every(60, {"name": "x"}, name="b")
+    assert Task.xq.schedules()[1].task == {"size": 2, "name": "full"}
+    assert is_exact(Task)
 
 
 def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make):

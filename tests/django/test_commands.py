@@ -151,14 +151,16 @@ def test_a_command_may_be_about_another_database(office, other):
 # xq_worker
 
 
-def test_the_worker_of_the_model_works_until_nothing_is_left(office):
+def test_the_worker_of_the_model_stores_its_schedules_and_works_until_nothing_is_left(office):
     office.Order.xq.put_many([{}] * 5)
     with override_settings(XQ={"WORKERS": "many"}), pytest.raises(CommandError, match="number from 1 on, or None"):
         manage("xq_worker", "office.Order", "--until-empty")
     manage("xq_worker", "office.Order", "--until-empty")
     assert set(office.Order.objects.values_list("status", "note")) == {("D", "billed")}
     office.Parcel.put({})
+    assert office.Parcel.xq.schedules() == []
     manage("xq_worker", "office.Parcel", "--call", "tests.django.office.jobs.ship", "--until-empty")
+    assert [(each.name, each.tz) for each in office.Parcel.xq.schedules()] == [("nightly", "Asia/Tokyo")]
     assert office.Parcel.stats().transition["T-X"] == 1
 
 

@@ -266,7 +266,7 @@ class Inspection:
     def _overdue(self) -> Iterator[Finding]:
         late = {
             name: -left_us / 1e6
-            for queue, name, left_us in self._run(self.database.dialect.next_firings)
+            for queue, name, left_us, _ in self._run(self.database.dialect.next_firings)
             if queue == self.database.dialect.source_name and left_us < -LONG * 1e6
         }
         if late:

@@ -51,6 +51,7 @@ class Definition:
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
     redefine: Callable[[Mapping[str, Any]], Definition]
+    schedules: object  # as given to `upgrade`
 
 
 @dataclass(frozen=True, eq=False)

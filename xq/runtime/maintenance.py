@@ -318,9 +318,11 @@ class MaintenanceThread:
         if not queues:
             return FALLBACK
         database, seconds = self._queues[0].database, FALLBACK
-        for name, schedule, left in database.execute(database.dialect.next_firings):
+        for name, schedule, left, now in database.execute(database.dialect.next_firings):
             if name not in queues:
                 continue
+            if queues[name].schedules.reset(now):
+                return 0.0
             if left <= 0:
                 # At once again, since the next firing may be soon; later if the task could not be put.
                 left = 0 if queues[name].schedules.fire(schedule) else RETRY * 1_000_000

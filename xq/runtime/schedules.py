@@ -4,7 +4,7 @@ The database has the schedules of all queues. Each process with a maintenance th
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Only this module imports APScheduler's triggers, when a schedule is used.
+Cron texts are those of `cron`. Only this module imports APScheduler's triggers, when a schedule is used.
 """
 
 from __future__ import annotations
@@ -12,24 +12,37 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
+import math
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from xq.core.errors import BadType, BadValue, NotInstalled, shown
-from xq.core.ports import PASSING
+from xq.core.errors import (
+    BadType,
+    BadValue,
+    ConfigurationError,
+    Duplicate,
+    FeatureOff,
+    Full,
+    NotInstalled,
+    WrongState,
+    shown,
+)
+from xq.core.ports import FAULTS, PASSING, ErrorKind
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST
 from xq.engine.unit import Database
+from xq.runtime import cron
 
 T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
-WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")  # by their numbers in cron; 7 is sun, too
+NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -47,6 +60,10 @@ class Schedule(NamedTuple):
     tz: str  # the time zone of the spec
 
 
+class _UndoneError(Exception):
+    """Raised to roll back a savepoint."""
+
+
 class Schedules(Generic[T]):
     """The schedules of one queue."""
 
@@ -56,20 +73,32 @@ class Schedules(Generic[T]):
         self.tasks = tasks
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{database.store.name}")
+        self.declared = self._declarations(database.definition.schedules)
+        self.pending = False  # whether workers of this process have still to store these
+        self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
     def every(
         self, spec: object, task: object, name: str | None, tz: str | tzinfo | None, options: Mapping[str, Any]
     ) -> str:
         """Store a schedule, and return its name. Raises BadType, BadValue, FeatureOff."""
+        return self._store(*self._checked(spec, task, name, tz, options), may_have_ended=False)
+
+    def _checked(
+        self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
+    ) -> tuple[str, dict[str, Any], str]:
+        """Return the name, the spec, and the task as JSON with a mark. Raises as `every`."""
         described = _described(spec, tz)
-        put = self._as_json(task, options)
+        put = self._as_json(task, options, mark)
         if name is None:
             name = _named_by(json.loads(put))
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
         if not 0 < len(name) <= LONGEST:
             raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
+        return name, described, put
+
+    def _store(self, name: str, described: Mapping[str, Any], put: str, *, may_have_ended: bool) -> str:
         text = json.dumps(described, sort_keys=True)
         given = {"name": name, "spec": text, "task": put}
 
@@ -77,7 +106,9 @@ class Schedules(Generic[T]):
             self.database.begin_writing()
             dialect = self.database.dialect
             ((now,),) = self.database.execute(dialect.time_us)
-            first = _first(described, now)
+            first = _next(described, now, now) if may_have_ended else _first(described, now)
+            if (name, text, put) not in {tuple(row[:3]) for row in self.database.execute(dialect.schedules)}:
+                self._try(name, put)
             self.database.execute(dialect.add_schedule, {**given, "next_us": first})
             ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
             if was != text:
@@ -88,8 +119,64 @@ class Schedules(Generic[T]):
         self.database.unit(store, transaction=True)
         return name
 
-    def _as_json(self, task: object, options: Mapping[str, Any]) -> str:
-        """Return a task and the options of its put as JSON. Raises as `put` does, and if JSON cannot hold a value."""
+    def _try(self, name: str, put: str) -> None:
+        """Put the task of a schedule, and undo it. Raises BadValue if no firing could put it."""
+        what = json.loads(put)
+        try:
+            with self.store.atomic():
+                self.inserts.put([what["task"]], what["options"])
+                raise _UndoneError
+        except (_UndoneError, Full, Duplicate, WrongState):
+            return  # it may be put later
+        except Exception as error:
+            kind = self.store.classify(error)
+            if kind in FAULTS - {ErrorKind.DUPLICATE}:
+                raise BadValue(f"correct the task of the schedule {name!r}, which cannot be put: {error}") from error
+            if kind is not ErrorKind.DUPLICATE:
+                raise
+
+    def _declarations(self, given: object) -> list[tuple[str, dict[str, Any], str]] | None:
+        """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f"schedules= maps names to (spec, task), or {{}}; {shown(given)} is no mapping")
+        found = []
+        for name, value in sorted(given.items(), key=lambda item: str(item[0])):  # all processes lock in this order
+            spec, task, options = (*value, {})[:3] if isinstance(value, (tuple, list)) and len(value) > 1 else (0, 0, 0)
+            if not isinstance(options, Mapping) or len(value) > 3:
+                raise ConfigurationError(
+                    f"schedules= has (spec, task) or (spec, task, {{options}}) for {shown(name)}, not {shown(value)}"
+                )
+            options = dict(options)
+            try:
+                found.append(self._checked(spec, task, name, options.pop("tz", None), options, declared=True))
+                _first(found[-1][1], 0)
+            except (BadType, BadValue, FeatureOff) as error:
+                raise ConfigurationError(f"schedules= of {self.store.name}, {shown(name)}: {error}") from error
+        return found
+
+    def declare(self) -> None:
+        """Store what the program declares, and delete what earlier programs declared. Raises as `every`."""
+        self.pending = False
+
+        def replace() -> None:
+            self.database.begin_writing()
+            for name, described, put in self.declared or ():
+                self._store(name, described, put, may_have_ended=True)
+            names = {name for name, *_ in self.declared or ()}
+            for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
+                if name not in names and json.loads(put).get("declared"):
+                    self.database.execute(self.database.dialect.drop_schedule, {"name": name})
+
+        try:
+            self.database.unit(replace, transaction=True)
+        except BaseException:
+            self.pending = True  # the worker asks again when the database is back
+            raise
+
+    def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
+        """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
@@ -108,7 +195,7 @@ class Schedules(Generic[T]):
                         f"the {what} {name!r} of a scheduled task is stored as JSON, which cannot hold {shown(value)}: "
                         "give text, a number, or lists and mappings of these; a field with a default may be left out"
                     )
-        return json.dumps({"task": brought, "options": dict(options)}, sort_keys=True)
+        return json.dumps({"task": brought, "options": dict(options), **mark}, sort_keys=True)
 
     def drop(self, name: str) -> bool:
         """Delete a schedule. Return whether there was one that would have fired again."""
@@ -137,9 +224,35 @@ class Schedules(Generic[T]):
         """Fire the schedules that are due. Return the number of tasks that were put."""
         self.database.begin_writing()
         dialect = self.database.dialect
-        rows = self.database.execute(dialect.next_firings)
-        due = [name for queue, name, left in rows if queue == dialect.source_name and left <= 0]
-        return sum(self.fire(name) for name in due)
+        rows = [row for row in self.database.execute(dialect.next_firings) if row[0] == dialect.source_name]
+        if any(self.reset(now) for *_, now in rows):
+            return self.fire_due()
+        return sum(self.fire(name) for _, name, left, _ in rows if left <= 0)
+
+    def reset(self, now: int) -> bool:
+        """Compute all next firings anew if the clock was set back by hours, and return whether any has changed.
+
+        A process that has just started has not seen what the clock was before, so it computes them, too.
+        """
+        ahead = now - time.monotonic_ns() // 1000
+        changed = ahead < self._ahead - NEW_TIME and self.database.unit(lambda: self._reset(now), transaction=True)
+        self._ahead = ahead
+        return changed
+
+    def _reset(self, now: int) -> bool:
+        self.database.begin_writing()
+        dialect, changed = self.database.dialect, False
+        for name, spec, _, seen in self.database.execute(dialect.schedules):
+            with suppress(BadValue):  # it has ended
+                first = _first(json.loads(spec), now)
+                if seen - first <= NEW_TIME:
+                    continue
+                for was, put, next_us in self.database.execute(dialect.schedule, {"name": name}):  # locks it
+                    if (was, next_us) == (spec, seen):
+                        given = {"name": name, "spec": was, "task": put, "next_us": first}
+                        self.database.execute(dialect.set_schedule, given)
+                        changed = True
+        return changed
 
     def fire(self, name: str) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
@@ -256,7 +369,7 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
 
 
 def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any:
-    """Return the trigger of a spec. An interval without a start of its own begins at `start`."""
+    """Return the trigger of a spec that is no cron text. An interval without a start of its own begins at `start`."""
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
@@ -264,31 +377,11 @@ def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any
     zone = ZoneInfo(described["tz"])
     if "at" in described:
         return DateTrigger(_aware(described["at"], zone))
-    if "cron" in described:
-        return CronTrigger.from_crontab(_with_named_days(described["cron"]), zone)
     start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
     more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
     if "fields" in described:
         return CronTrigger(**described["fields"], **more)
     return IntervalTrigger(seconds=described["seconds"], **more)
-
-
-def _with_named_days(cron: str) -> str:
-    """Return a cron text whose weekdays are named: to APScheduler 0 is Monday, to cron Sunday."""
-    fields = cron.split()
-    fields[4:5] = [",".join(_named(part) for part in days.split(",")) for days in fields[4:5]]
-    return " ".join(fields)
-
-
-def _named(days: str) -> str:
-    """Return the names of a part of a cron's weekdays (1-5, */2), or a part without such numbers as it is."""
-    found = re.fullmatch(r"([0-7])(?:-([0-7]))?(?:/([1-7]))?|\*/([1-7])", days)
-    if found is None:
-        return days
-    first, last, step, step_of_all = found.groups()
-    begin = int(first or 0)
-    end = int(last) if last else 6 if step or step_of_all else begin
-    return ",".join(WEEKDAYS[n % 7] for n in range(begin, end + 1, int(step or step_of_all or 1))) or days
 
 
 def _spec_of(described: Mapping[str, Any]) -> Any:
@@ -318,10 +411,13 @@ def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
 
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
     """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
+    if "cron" in described:
+        fires = cron.following(described["cron"], ZoneInfo(described["tz"]), _at(after))
+        return None if fires is None else (fires - EPOCH) // MICROSECOND
     trigger, begin = _trigger(described, _at(start)), _at(after) + MICROSECOND
     # From now on, not from the firing before: a trigger would return each firing that was missed.
     found = _fires(trigger, begin)
-    if found is not None and ("cron" in described or "fields" in described):
+    if found is not None and "fields" in described:
         found = min([found, *_around_changes(described, trigger, begin, found)])
     return None if found is None else (found - EPOCH) // MICROSECOND
 
@@ -338,7 +434,7 @@ def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime,
     A CronTrigger that counts beyond the start of summer time loses an hour, and may miss the midnight after it. Of the
     times that the clocks skip it makes some up and not others: here each is made up when the clocks are changed.
     """
-    plain = _trigger({key: described[key] for key in ("cron", "fields") if key in described} | {"tz": "UTC"})
+    plain = _trigger({"fields": described["fields"], "tz": "UTC"})
     for at, before, after in _changes(ZoneInfo(described["tz"]), start, end):
         found = _fires(trigger, at)
         if found is not None:

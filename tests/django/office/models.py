@@ -30,7 +30,11 @@ class Bill(Order):
         proxy = True
 
 
-@queue(fields={"status": "status"}, features={"buried": True})
+@queue(
+    fields={"status": "status"},
+    features={"buried": True},
+    schedules={"nightly": ("0 3 * * *", {}, {"tz": "Asia/Tokyo"})},
+)
 class Parcel(models.Model):
     id = models.CharField(primary_key=True, max_length=36)
     status = models.CharField(max_length=1, default="R")

@@ -129,6 +129,8 @@ def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = Non
     if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
         raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
     for job in jobs:
+        schedules = job.worker.queue.adapter.maintenance.schedules
+        schedules.pending = schedules.declared is not None
         job.worker.queue.adapter.finish.log.info(
             "working on %s with %s=%d", job.worker.queue.name, KINDS[job.options.kind], job.size
         )

@@ -1,0 +1,118 @@
+"""Cron texts as Debian's cron reads them: five fields, or a nickname; and when they fire in a time zone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+MINUTE: Final = timedelta(minutes=1)
+DAY: Final = timedelta(days=1)
+FAR: Final = 50 * 366 * DAY  # a text that does not fire for so long never fires
+NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")  # by their numbers; 7 is sun, too
+
+
+class Cron(NamedTuple):
+    """A cron text: the numbers of its fields."""
+
+    minutes: set[int]
+    hours: set[int]
+    days: set[int]
+    months: set[int]
+    weekdays: set[int]  # 0 and 7 are Sunday
+    either: bool  # whether a day fits by the month or by the week; else it must fit by both
+    follows_clocks: bool  # "*" as minute or hour: it fires whenever the clock shows the time, and makes nothing up
+
+    def on(self, day: datetime) -> bool:
+        by_month, by_week = day.day in self.days, bool({day.isoweekday(), day.isoweekday() % 7} & self.weekdays)
+        return by_month or by_week if self.either else by_month and by_week
+
+
+@lru_cache(1000)
+def parsed(text: str) -> Cron:
+    """Return a cron text as numbers. Raises ValueError."""
+    fields = NICKNAMES.get(text.strip().lower(), text).lower().split()
+    if len(fields) != 5:
+        raise ValueError(f"give five fields (minute, hour, day of month, month, weekday) or {', '.join(NICKNAMES)}")
+    minute, hour, day, month, weekday = fields
+    return Cron(
+        _numbers(minute, "minute", 0, 59),
+        _numbers(hour, "hour", 0, 23),
+        _numbers(day, "day of month", 1, 31),
+        _numbers(month, "month", 1, 12, MONTHS),
+        _numbers(weekday, "weekday", 0, 7, WEEKDAYS),
+        either=not (day.startswith("*") or weekday.startswith("*")),
+        follows_clocks=minute.startswith("*") or hour.startswith("*"),
+    )
+
+
+def _numbers(field: str, name: str, low: int, high: int, names: Sequence[str] = ()) -> set[int]:
+    """Return the numbers of a field: of "*", "3", "mon-fri", "*/5", "10-20/2", "7/3"; of several with commas."""
+    known = {str(n): n for n in range(low, high + 1)} | {each: low + n for n, each in enumerate(names)}
+    found = set[int]()
+    for part in field.split(","):
+        match = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/0*([1-9][0-9]*))?", part)
+        first, last, step = match.groups() if match else ("?", None, None)
+        begin, end = (known.get(n.lstrip("0") or "0", -1) if n else low for n in (first, last))
+        if last is None:
+            end = high if first is None or step else begin
+        elif last == "sun":
+            end = 7  # fri-sun
+        numbers = range(begin, end + 1, int(step or 1))
+        if begin < low or not numbers:
+            raise ValueError(
+                f"{part!r} is no {name}: give *, numbers from {low} to {high}{' or names' if names else ''}, 1-5, */2; "
+                "what cron cannot say, such as the last day of a month, a CronTrigger of APScheduler can"
+            )
+        found.update(numbers)
+    return found
+
+
+def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
+    """Return the first firing after a time, in UTC; None if it never fires. Raises ValueError.
+
+    Where clocks are changed it is as with Debian's cron. A text with a fixed minute and hour fires once on each of its
+    days: a time that the clocks skip when they are changed, one that comes twice the first time.
+    """
+    cron, here = parsed(text), after.astimezone(zone).replace(second=0, microsecond=0)
+    if cron.follows_clocks:
+        return _first(cron, here.astimezone(UTC) + MINUTE, zone)
+    wall = here.replace(tzinfo=UTC)  # what clocks show, as if that were UTC
+    while (then := _first(cron, wall + MINUTE, UTC)) is not None:
+        wall = then
+        at = wall.replace(tzinfo=zone)
+        while at.astimezone(UTC).astimezone(zone) != at:  # skipped
+            at += MINUTE
+        if (found := at.astimezone(UTC)) > after:
+            return found
+    return None
+
+
+def _first(cron: Cron, at: datetime, zone: tzinfo) -> datetime | None:
+    """Return the first minute from `at` on at which the clocks of a zone show a time of the text."""
+    end = at + FAR
+    while at < end:
+        local = at.astimezone(zone)
+        if local.month not in cron.months:
+            at = datetime.combine(local.replace(day=1) + 32 * DAY, time(), zone).replace(day=1).astimezone(UTC)
+        elif not cron.on(local):
+            at = datetime.combine(local + DAY, time(), zone).astimezone(UTC)
+        elif local.hour not in cron.hours:
+            at += (60 - local.minute) * MINUTE
+        elif local.minute not in cron.minutes:
+            at += MINUTE
+        else:
+            return at
+    return None
