@@ -296,9 +296,9 @@ def test_what_workers_start_with_replaces_what_programs_have_declared_before(mak
 
 # what is declared as "a" -> what the error says
 DECLARED: list[tuple[Any, str]] = [
-    ("0 3 * * *", r"schedules= has \(spec, task\) or .* for 'a', not '0 3 "),
-    ((60, task(), 5), r"not \(60, "),
-    ((60, task(), {}, {}), r"not \(60, "),
+    ("0 3 * * *", r"schedules= of Task has \(spec, task\) or .* for 'a': too many values"),
+    ((60, task(), 5), "for 'a': 'int' object"),
+    ((60, task(), {}, {}), "for 'a': too many values"),
     (("61 * * * *", task()), "'a': .*'61' is no minute"),
     (("0 0 30 2 *", task()), "'a': .*never fires"),
     ((60, {"nam": "a"}), "'a': .*nam"),

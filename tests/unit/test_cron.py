@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim, CronSimError
 
-from xq.runtime.cron import MONTHS, NICKNAMES, WEEKDAYS, following
+from xq.runtime.cron import FIELDS, NICKNAMES, following
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # When the clocks of Berlin were or will be changed in ten years: on the last Sundays of March and October.
@@ -17,10 +17,10 @@ LAST_DAYS = [datetime(year, month, 31, 1, tzinfo=UTC) for year in range(2020, 20
 CHANGES = [day - timedelta(days=day.isoweekday() % 7) for day in LAST_DAYS]
 
 
-def field(any_of: random.Random, low: int, high: int, names: tuple[str, ...] = ()) -> str:
+def field(any_of: random.Random, low: int, high: int, names: str) -> str:
     first, last = sorted(any_of.sample(range(low, high + 1), 2))
     n, step = any_of.randint(low, high), any_of.randint(1, high)
-    name = any_of.choice(names) if names else f"{n}"
+    name = any_of.choice(names.split()) if names else f"{n}"
     return any_of.choice(
         ["*", "*", f"*/{step}", f"{first}-{last}", f"{first}-{last}/{step}", f"{n},{last}", f"{n}", name]
     )
@@ -29,9 +29,9 @@ def field(any_of: random.Random, low: int, high: int, names: tuple[str, ...] = (
 def texts() -> list[str]:
     any_of, found = random.Random(7), list(NICKNAMES.values())
     while len(found) < 200:
-        hour = any_of.choice([field(any_of, 0, 23), field(any_of, 1, 3)])  # clocks are changed from 2 to 3
-        days = field(any_of, 1, 31), field(any_of, 1, 12, MONTHS), field(any_of, 0, 7, WEEKDAYS)
-        found.append(" ".join([field(any_of, 0, 59), hour, *days]))
+        fields = [field(any_of, low, high, names) for _, low, high, names in FIELDS]
+        fields[1] = any_of.choice([fields[1], field(any_of, 1, 3, "")])  # clocks are changed from 2 to 3
+        found.append(" ".join(fields))
     return found
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 MINUTE: Final = timedelta(minutes=1)
 DAY: Final = timedelta(days=1)
@@ -20,47 +19,33 @@ NICKNAMES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")  # by their numbers; 7 is sun, too
-
-
-class Cron(NamedTuple):
-    """A cron text: the numbers of its fields."""
-
-    minutes: set[int]
-    hours: set[int]
-    days: set[int]
-    months: set[int]
-    weekdays: set[int]  # 0 and 7 are Sunday
-    either: bool  # whether a day fits by the month or by the week; else it must fit by both
-    follows_clocks: bool  # "*" as minute or hour: it fires whenever the clock shows the time, and makes nothing up
-
-    def on(self, day: datetime) -> bool:
-        by_month, by_week = day.day in self.days, bool({day.isoweekday(), day.isoweekday() % 7} & self.weekdays)
-        return by_month or by_week if self.either else by_month and by_week
+FIELDS: Final = (
+    ("minute", 0, 59, ""),
+    ("hour", 0, 23, ""),
+    ("day of month", 1, 31, ""),
+    ("month", 1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
+    ("weekday", 0, 7, "sun mon tue wed thu fri sat"),  # 7 is sun, too
+)
 
 
 @lru_cache(1000)
-def parsed(text: str) -> Cron:
-    """Return a cron text as numbers. Raises ValueError."""
+def parsed(text: str) -> tuple[list[set[int]], bool, bool]:
+    """Return the numbers of the five fields, and two flags. Raises ValueError.
+
+    The first says that a day fits by the month or by the week; else it must fit by both. The second says that minute or
+    hour begins with "*": the text fires whenever clocks show its time.
+    """
     fields = NICKNAMES.get(text.strip().lower(), text).lower().split()
-    if len(fields) != 5:
+    if len(fields) != len(FIELDS):
         raise ValueError(f"give five fields (minute, hour, day of month, month, weekday) or {', '.join(NICKNAMES)}")
-    minute, hour, day, month, weekday = fields
-    return Cron(
-        _numbers(minute, "minute", 0, 59),
-        _numbers(hour, "hour", 0, 23),
-        _numbers(day, "day of month", 1, 31),
-        _numbers(month, "month", 1, 12, MONTHS),
-        _numbers(weekday, "weekday", 0, 7, WEEKDAYS),
-        either=not (day.startswith("*") or weekday.startswith("*")),
-        follows_clocks=minute.startswith("*") or hour.startswith("*"),
-    )
+    numbers = [_numbers(field, *of) for field, of in zip(fields, FIELDS, strict=True)]
+    minute, hour, day, _, weekday = (field.startswith("*") for field in fields)
+    return numbers, not (day or weekday), minute or hour
 
 
-def _numbers(field: str, name: str, low: int, high: int, names: Sequence[str] = ()) -> set[int]:
+def _numbers(field: str, name: str, low: int, high: int, names: str) -> set[int]:
     """Return the numbers of a field: of "*", "3", "mon-fri", "*/5", "10-20/2", "7/3"; of several with commas."""
-    known = {str(n): n for n in range(low, high + 1)} | {each: low + n for n, each in enumerate(names)}
+    known = {str(n): n for n in range(low, high + 1)} | {each: low + n for n, each in enumerate(names.split())}
     found = set[int]()
     for part in field.split(","):
         match = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/0*([1-9][0-9]*))?", part)
@@ -86,11 +71,11 @@ def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
     Where clocks are changed it is as with Debian's cron. A text with a fixed minute and hour fires once on each of its
     days: a time that the clocks skip when they are changed, one that comes twice the first time.
     """
-    cron, here = parsed(text), after.astimezone(zone).replace(second=0, microsecond=0)
-    if cron.follows_clocks:
-        return _first(cron, here.astimezone(UTC) + MINUTE, zone)
+    (numbers, either, follows_clocks), here = parsed(text), after.astimezone(zone).replace(second=0, microsecond=0)
+    if follows_clocks:
+        return _first(numbers, either, here.astimezone(UTC) + MINUTE, zone)
     wall = here.replace(tzinfo=UTC)  # what clocks show, as if that were UTC
-    while (then := _first(cron, wall + MINUTE, UTC)) is not None:
+    while (then := _first(numbers, either, wall + MINUTE, UTC)) is not None:
         wall = then
         at = wall.replace(tzinfo=zone)
         while at.astimezone(UTC).astimezone(zone) != at:  # skipped
@@ -100,18 +85,18 @@ def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
     return None
 
 
-def _first(cron: Cron, at: datetime, zone: tzinfo) -> datetime | None:
+def _first(numbers: list[set[int]], either: bool, at: datetime, zone: tzinfo) -> datetime | None:
     """Return the first minute from `at` on at which the clocks of a zone show a time of the text."""
-    end = at + FAR
+    (minutes, hours, days, months, weekdays), fits, end = numbers, any if either else all, at + FAR
     while at < end:
         local = at.astimezone(zone)
-        if local.month not in cron.months:
+        if local.month not in months:
             at = datetime.combine(local.replace(day=1) + 32 * DAY, time(), zone).replace(day=1).astimezone(UTC)
-        elif not cron.on(local):
+        elif not fits((local.day in days, {local.isoweekday(), local.isoweekday() % 7} & weekdays)):
             at = datetime.combine(local + DAY, time(), zone).astimezone(UTC)
-        elif local.hour not in cron.hours:
+        elif local.hour not in hours:
             at += (60 - local.minute) * MINUTE
-        elif local.minute not in cron.minutes:
+        elif local.minute not in minutes:
             at += MINUTE
         else:
             return at

@@ -142,18 +142,15 @@ class Schedules(Generic[T]):
         if not isinstance(given, Mapping):
             raise ConfigurationError(f"schedules= maps names to (spec, task), or {{}}; {shown(given)} is no mapping")
         found = []
-        for name, value in sorted(given.items(), key=lambda item: str(item[0])):  # all processes lock in this order
-            spec, task, options = (*value, {})[:3] if isinstance(value, (tuple, list)) and len(value) > 1 else (0, 0, 0)
-            if not isinstance(options, Mapping) or len(value) > 3:
-                raise ConfigurationError(
-                    f"schedules= has (spec, task) or (spec, task, {{options}}) for {shown(name)}, not {shown(value)}"
-                )
-            options = dict(options)
+        for name, value in sorted(given.items(), key=str):  # all processes lock in this order
             try:
+                spec, task, options = value if len(value) == 3 else (*value, {})
+                options = dict(options)
                 found.append(self._checked(spec, task, name, options.pop("tz", None), options, declared=True))
                 _first(found[-1][1], 0)
-            except (BadType, BadValue, FeatureOff) as error:
-                raise ConfigurationError(f"schedules= of {self.store.name}, {shown(name)}: {error}") from error
+            except (TypeError, ValueError, FeatureOff) as error:  # BadType and BadValue are among these
+                what = f"of {self.store.name} has (spec, task) or (spec, task, {{options}}) for {shown(name)}"
+                raise ConfigurationError(f"schedules= {what}: {error}") from error
         return found
 
     def declare(self) -> None:
