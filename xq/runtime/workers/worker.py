@@ -51,11 +51,10 @@ class Options:
         if self.kind not in get_args(Kind):
             raise ConfigurationError(f"kind is one of {', '.join(get_args(Kind))}, not {shown(self.kind)}")
         machine = queue.machine
-        if self.max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
-            raise ConfigurationError(
-                f"max_attempts of {queue.adapter.store.name} needs the role 'attempts' (map it to an integer field), "
-                "which counts, and the feature 'buried' (features={'buried': True})"
-            )
+        attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
+        lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
+        if self.max_attempts and lacking:
+            raise ConfigurationError(f"max_attempts of {queue.adapter.store.name} needs {' and '.join(lacking)}")
         if self.timeout is not None and (
             isinstance(self.timeout, bool)
             or not isinstance(self.timeout, (int, float))
