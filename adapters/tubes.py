@@ -91,8 +91,8 @@ def database(where: object) -> pw.Database:
         return found
     except (RuntimeError, ValueError):  # the message may contain the password
         raise BadValue(
-            f"{url} names no database: write postgresql://user:password@host:port/name, mariadb:// or "
-            "sqlite:///file, or give a database of Peewee's where the password has one of / ? # [ ]"
+            f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
+            + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
         ) from None
 
 

@@ -1,37 +1,49 @@
-"""Fixtures of pytest for programs that use xq. Installing xq registers them."""
+"""Fixtures of pytest for programs that use xq. Installing xq registers them.
+
+Each imports xq when a test uses it: pytest loads this module at every start, also of projects without a queue.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from xq import testing
+if TYPE_CHECKING:
+    from xq.testing import Clock
 
 
 @pytest.fixture
-def xq_memory() -> Iterator[Callable[..., testing.Clock]]:
+def xq_memory() -> Iterator[Callable[..., Clock]]:
     """`clock = xq_memory(Page, Other)`: Peewee models on a fresh database in memory until the test ends."""
+    from xq.testing import memory
+
     with ExitStack() as stack:
-        yield lambda *models: stack.enter_context(testing.memory(*models))
+        yield lambda *models: stack.enter_context(memory(*models))
 
 
 @pytest.fixture
-def xq_clock() -> Iterator[Callable[..., testing.Clock]]:
+def xq_clock() -> Iterator[Callable[..., Clock]]:
     """`clock = xq_clock(Order)`: queues that use a clock of the test until it ends, on their own databases."""
+    from xq.testing import clock
+
     with ExitStack() as stack:
-        yield lambda *queues: stack.enter_context(testing.clock(*queues))
+        yield lambda *queues: stack.enter_context(clock(*queues))
 
 
 @pytest.fixture
 def run_pending() -> Callable[..., Any]:
     """`run_pending(fetch)`: see `xq.testing.run_pending`."""
-    return testing.run_pending
+    from xq.testing import run_pending
+
+    return run_pending
 
 
 @pytest.fixture
 def assert_put() -> Callable[..., list[Any]]:
-    """`assert_put(Page, url="...")`: see `xq.testing.assert_put`."""
-    return testing.assert_put
+    """`assert_put(Page, {"url": "..."})`: see `xq.testing.assert_put`."""
+    from xq.testing import assert_put
+
+    return assert_put

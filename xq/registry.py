@@ -53,7 +53,9 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
 def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
-    return f"feature {shown(name)} does not take {shown(given[name])}: {wants.replace('a valid boolean', 'True')}"
+    wants = wants.replace("; Input should be", " or").replace("a valid boolean", "True")
+    hint = "; the feature 'zombie' keeps tasks for some seconds" if name == "keep" else ""
+    return f"feature {shown(name)} does not take {shown(given[name])}: {wants.replace('Input', 'it')}{hint}"
 
 
 @cache

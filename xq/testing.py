@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -126,21 +126,20 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
     return 1
 
 
-def assert_put(queue: Any, n: int = 1, **fields: Any) -> list[Any]:
-    """Assert that the table of a queue has exactly `n` tasks with these fields, in any state, and return them.
+def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:
+    """Assert that the table of a queue has exactly `count` tasks with these fields, in any state, and return them.
 
-    `assert_put(Page, url="https://example.org")`. A task that was acked is no longer there without the feature keep.
+    `assert_put(Page, {"url": "https://example.org"})`. A task that was acked is there with the feature keep only.
     """
     handle = _queue(queue)
     model: Any = handle.model
     rows = model._default_manager if hasattr(model, "_default_manager") else model
-    found = list(rows.filter(**fields))
-    if len(found) != n:
-        asked = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+    found = list(rows.filter(**(fields or {})))
+    if len(found) != count:
         there = [handle.adapter.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
         listed = "".join(f"\n  {each}" for each in there[:SHOWN]) + "\n  ..." * (len(there) > SHOWN)
-        which = f"with {asked}" if asked else "in all"
-        raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {n}:{listed or ' none'}")
+        which = f"with {shown(fields)}" if fields else "in all"
+        raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {count}:{listed or ' none'}")
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final
 
-from xq.core.errors import ConfigurationError, shown
+from xq.core.errors import BadType, ConfigurationError, shown
 from xq.core.ports import TaskModel
 from xq.handle import Queue
 
@@ -35,7 +35,12 @@ class Verb:
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
             )
-        return self._method if instance is None or self._of_table else MethodType(self._method, instance)
+        return self._method if instance is None or self._of_table else MethodType(self._of_task, instance)
+
+    def _of_task(self, task: object, *more: Any, **options: Any) -> Any:
+        if more and self.name not in ("touch", "wait"):
+            raise BadType(f"task.{self.name}() goes without the key; with a key, call {self.name}(key) of the model")
+        return self._method(task, *more, **options)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Importing it imports nothing of Django: the command line loads `targets` where D
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xq.build import Schedules, as_decorator, build
@@ -25,6 +26,8 @@ __all__ = ["TaskFields", "queue", "queues", "upgrade"]
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `TaskFields`, as Django allows no models before it has read INSTALLED_APPS; `queues`."""
+    if name in __all__ and find_spec("django") is None:
+        raise ImportError("pip install 'xq-tables[django]': xq.adapters.django needs Django")
     if name == "TaskFields":
         from xq.adapters.django.task_fields import TaskFields
 

@@ -83,8 +83,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
     installs = (
-        "manage.py migrate installs it, where a migration has its InstallQueue (manage.py xq_makemigration); where "
-        "processes differ, give all of them the same definition first"
+        "manage.py migrate installs the queue, if a migration has its InstallQueue (manage.py xq_makemigration); "
+        "where processes differ, give all of them the same definition first"
     )
     advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
 
@@ -278,6 +278,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
             native=NATIVE.get(type(field)),
             digits=decimal,
             computed=_is_generated(field),
+            declared=type(field).__name__,
         )
 
     def _declared(self, field: Any) -> str:

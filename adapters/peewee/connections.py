@@ -22,7 +22,7 @@ from xq.core.ports import Address, Connector, Driver, keep
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # By dialect: how to make Peewee use the driver that xq supports.
-ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True"}
+ADVICE: Mapping[str, str] = {"postgres": "pip install 'xq-tables[postgres]', and prefer_psycopg3=True of the database"}
 
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
@@ -282,7 +282,10 @@ class PeeweeConnections(OrmConnections):
             raise pw.InterfaceError(
                 f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
             )
-        raw: Any = database.connection()
+        try:
+            raw: Any = database.connection()
+        except pw.ImproperlyConfigured as error:  # without a driver Peewee names another than xq's
+            raise ConfigurationError(f"pip install 'xq-tables[{self.engine}]' installs the driver: {error}") from error
         connection, place = mine.connection, Place.of(database)
         if connection is not None and connection.raw is raw and connection.of() is not place:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool

@@ -69,7 +69,9 @@ class PeeweeModel(OrmModel[M]):
 
     def __init__(self, model: type[M]) -> None:
         if not (isinstance(model, type) and issubclass(model, pw.Model)):
-            raise ConfigurationError(f"upgrade takes a Peewee model, not {shown(model)}")
+            raise ConfigurationError(
+                f"xq.upgrade takes a Peewee model, not {shown(model)}; xq.adapters.django.upgrade takes one of Django"
+            )
         if model is Task:
             raise ConfigurationError("xq.Task is abstract and has no table: upgrade the models that inherit from it")
         meta = model._meta
@@ -79,10 +81,7 @@ class PeeweeModel(OrmModel[M]):
         self.name = model.__name__
         self.table = meta.table_name
         self.schema = meta.schema or ""
-        self.advice = (
-            f"db.create_tables([{self.name}]) creates a new table, with all that the queue needs; "
-            "to one that is there add its columns first"
-        )
+        self.advice = f"db.create_tables([{self.name}]) creates the table, with all that the queue needs"
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self.key = tuple(field.name for field in meta.get_primary_keys())
         self._names = [field.name for field in self.fields]
@@ -212,7 +211,7 @@ def _field(field: pw.Field[Any]) -> Field:
         from_database=field.python_value if reads and type(held) not in NATIVE else None,
         native=NATIVE.get(type(field)),
         digits=(held.max_digits, held.decimal_places) if isinstance(held, pw.DecimalField) else None,
-        declared=getattr(field, "declared", ""),
+        declared=getattr(field, "declared", type(field).__name__),
     )
 
 

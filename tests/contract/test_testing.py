@@ -86,18 +86,18 @@ def test_what_was_put_is_asserted_by_its_fields(make):
     Task = make()
     Task.put(task(name="a"))
     Task.put(task(name="b"))
-    (found,) = testing.assert_put(Task, name="a")
+    (found,) = testing.assert_put(Task, {"name": "a"})
     assert found.name == "a"
-    assert len(testing.assert_put(Task.xq, n=2)) == 2
-    testing.assert_put(Task, n=0, name="c")
-    with pytest.raises(AssertionError, match="has 0 tasks with name='c', not 1"):
-        testing.assert_put(Task, name="c")
+    assert len(testing.assert_put(Task.xq, count=2)) == 2
+    testing.assert_put(Task, {"name": "c"}, count=0)
+    with pytest.raises(AssertionError, match="has 0 tasks with {'name': 'c'}, not 1"):
+        testing.assert_put(Task, {"name": "c"})
 
 
 def test_what_is_no_queue_and_has_no_worker_is_refused(make):
     with pytest.raises(xq.BadType):
         testing.run_pending(5)
-    with pytest.raises(xq.BadType, match="memory takes models of Peewee, not 5"), testing.memory(5):
+    with pytest.raises(xq.BadType, match="of Peewee, not 5: for one of Django use xq_clock"), testing.memory(5):
         pass
     with pytest.raises(xq.ConfigurationError, match="worker"):
         testing.run_pending(make())

@@ -604,7 +604,9 @@ def test_a_url_leads_to_the_tubes_of_a_file(tmp_path):
     assert again.tube.tube.take(0).data == "a"
     again.tube.tube.ack(1)
     again.database.close()
-    for bad in ("nonsense://x", "sqlite:app.db", "sqlite://app.db", "app.db", "", 5):
+    with pytest.raises(xq.BadValue, match="^write sqlite:///app.db, .*: the text given names no database\n"):
+        Tubes("app.db")
+    for bad in ("nonsense://x", "sqlite:app.db", "sqlite://app.db", "", 5):
         with pytest.raises(xq.BadType if bad == 5 else xq.BadValue):
             Tubes(bad)
 

@@ -115,7 +115,7 @@ def test_orders_are_worked_on_in_the_transaction_of_the_test(xq_clock, run_pendi
     Order.xq.handlers.clear()
     Order.xq.worker(lambda order: seen.append(order.name))
     Order.put({"name": "late"}, delay=60)
-    assert assert_put(Order, name="late")[0].status == "W"
+    assert assert_put(Order, {"name": "late"})[0].status == "W"
     assert run_pending(Order) == 0
     clock.tick(60)
     assert run_pending(Order) == 1

@@ -64,9 +64,10 @@ def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_liv
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself(make_live, tmp_path, killed):
-    Task, begun, go_on = make_live({"buried": True}, roles=("attempts",)), tmp_path / "begun", tmp_path / "go on"
+    Task = make_live({"buried": True, "delayed": True}, roles=("runat", "attempts"))
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
 
-    @Task.xq.worker(max_attempts=1)
+    @Task.xq.worker(max_attempts=5)
     def work(found):
         note(begun, found.id)
         eventually(go_on.exists)
@@ -90,7 +91,7 @@ def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_its
         taken = eventually(Task.take)
         assert (taken.id, taken.attempts) == (put.id, 1)
     else:
-        assert (state(Task, put), row(Task, put).attempts) == ("B", 1)
+        assert (state(Task, put), row(Task, put).attempts) == ("W", 1)
 
 
 def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):

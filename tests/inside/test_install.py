@@ -51,7 +51,7 @@ def test_a_queue_of_an_older_version_gets_the_tables_and_columns_that_this_one_a
         make.db.execute_sql(f"ALTER TABLE task_xq_history DROP COLUMN {column}")
     make.db.execute_sql("UPDATE xq_queue SET version = '8'")
     Task.xq.adapter.maintenance.leave()  # as if this process began now
-    with pytest.raises(xq.NotInstalled, match="the table xq_operation is missing.*it was installed by another version"):
+    with pytest.raises(xq.NotInstalled, match="it was installed by another version.* is missing; 1 more"):
         Task.take()
     Task.xq.install()
     assert Task.xq.check() == []

@@ -38,7 +38,7 @@ def clock(xq_memory):
 
 def test_a_visit_puts_a_page(assert_put):
     Page.put({"url": "https://example.com"})
-    (page,) = assert_put(Page, url="https://example.com")
+    (page,) = assert_put(Page, {"url": "https://example.com"})
     assert page.status == "R"
 
 def test_a_page_is_fetched(run_pending):
@@ -71,3 +71,11 @@ def test_an_application_tests_its_queues_in_memory_by_a_clock_with_its_own_worke
     )
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
     assert not (tmp_path / "app.db").exists()
+
+
+def test_the_plugin_and_the_package_import_nothing_of_xq_before_it_is_used():
+    code = (
+        "import sys, xq, xq.pytest_plugin; print(*[name for name in sys.modules if name.startswith(('xq.', 'peewee'))])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.split() == ["xq.pytest_plugin"]

@@ -57,6 +57,10 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
         for role, fields in FITS_NOT.items()
         for field in fields
     ),
+    ("Task.status is BooleanField", {"attributes": {"status": pw.BooleanField(null=True)}}),
+    ("a feature stands in features=", {"fields": {"delayed": True}}),
+    ("86400: it should be True; the feature 'zombie'", {"features": {"keep": 86400}}),
+    ("'60': it should be True or a valid number\n", {"features": {"ttr": "60"}}),
     ("DoubleField", {"attributes": {"runat": pw.FloatField(null=True)}}),  # with the way out
     *(
         ("id", {"features": {"id": strategy}, "attributes": key})
@@ -137,7 +141,7 @@ def test_a_definition_is_refused_and_leaves_the_model_as_it_was(make, subtests):
 
 def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
     for wrong in (None, 5, "Task", object, pw.Field):
-        with pytest.raises(xq.ConfigurationError):
+        with pytest.raises(xq.ConfigurationError, match="xq.adapters.django.upgrade takes one of Django"):
             xq.upgrade(wrong, MAPPED)  # type: ignore[arg-type]
     with pytest.raises(xq.ConfigurationError, match="clock"):
         xq.upgrade(make.model(), MAPPED, clock="x")  # type: ignore[arg-type]
@@ -242,6 +246,18 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ),
     # a time is looked at before the task is looked for
     (TIMED, BadValue, "", [ask("dig", 999, ttl=-1), ask("touch", 999, -1), ask("ack", 999, update={"status": "R"})]),
+    (
+        WORDED,
+        BadValue,
+        r"leave 'runat' out, and for a time use delay= or at=",
+        [ask("put", runat=5), ask("put", {"runat": 5})],
+    ),
+    (
+        WORDED,
+        BadType,
+        r"task\.ack\(\) goes without the key",
+        [lambda Task: Task().ack(1), lambda Task: Task().ack({}, 1)],
+    ),
     # options that a call does not have, with those that it has
     ({"ttr": 5}, BadType, "take of Task has no option 'timout': it takes timeout, tube, ttr", [ask("take", timout=1)]),
     ({}, BadType, "ack of Task has no option 'updte': it takes update", [ask("ack", 1, updte={})]),
@@ -302,6 +318,30 @@ def test_what_belongs_to_a_feature_that_is_off_names_the_feature(make, subtests)
                     call(Task)
                 assert off.value.feature in features
                 assert any(feature in str(off.value) for feature in features)
+
+
+def test_max_attempts_names_only_what_lacks(make):
+    for features, roles, told in (
+        ({}, ("attempts",), r"Task needs the feature 'buried' \("),
+        ({"buried": True}, (), r"Task needs the role 'attempts' \([^)]*\)\n"),
+    ):
+        with pytest.raises(xq.ConfigurationError, match=told):
+            make(features, roles=roles).xq.worker(max_attempts=5)(print)
+
+
+@pytest.mark.parametrize("database", [pw.PostgresqlDatabase("app", prefer_psycopg3=True), pw.MySQLDatabase("app")])
+def test_a_driver_that_is_missing_is_named_by_its_extra(monkeypatch, database):
+    for name in ("psycopg", "psycopg2", "mysql"):
+        monkeypatch.setattr(pw, name, None)
+    pages = xq.upgrade(Maker(database).model(), MAPPED)
+    with pytest.raises(xq.ConfigurationError, match=rf"^pip install 'xq-tables\[{pages.adapter.store.engine}\]'"):
+        pages.take()
+
+
+def test_django_that_is_missing_is_named_by_its_extra(monkeypatch):
+    monkeypatch.setattr("xq.adapters.django.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^pip install 'xq-tables\[django\]'"):
+        from xq.adapters.django import TaskFields  # noqa: F401
 
 
 def test_a_tube_needs_the_role(make):

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from xq.core.words import PLAIN, Wording
 
+MISSING = 3  # of what is missing, in a message
+
 
 def shown(value: object) -> str:
     """Return a value as text for a message, shortened if it is long. Never raises."""
@@ -73,12 +75,14 @@ class NotInstalled(Error):
     def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:
         self.missing = tuple(missing)
         advice = advice or (
-            f"{queue}.xq.install() installs it as this process defines it; where processes differ, give all of them "
-            "the same definition first"
+            f"{queue}.xq.install() installs the queue as this process defines it; where processes differ, give all "
+            "of them the same definition first"
         )
-        super().__init__(
-            f"the queue {queue} is not installed as this process defines it ({'; '.join(self.missing)}): {advice}"
-        )
+        told = [
+            *self.missing[:MISSING],
+            *([f"{len(self.missing) - MISSING} more"] if len(self.missing) > MISSING else []),
+        ]
+        super().__init__(f"{advice}. The queue {queue} is not installed as this process defines it: {'; '.join(told)}")
 
 
 class TubeDropped(NotInstalled):

@@ -101,7 +101,9 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
     roles: dict[str, Field] = {}
     for role, named in fields.items():
         if not isinstance(role, str) or role not in ROLES:
-            raise ConfigurationError(f"there is no role {shown(role)}: there are {', '.join(ROLES)}")
+            raise ConfigurationError(
+                f"there is no role {shown(role)}: there are {', '.join(ROLES)}; a feature stands in features="
+            )
         name = _name_of(named)
         if not isinstance(name, str) or name not in by_name:
             raise ConfigurationError(

@@ -454,7 +454,10 @@ class Tasks(Generic[T]):
         field = self._written(name)
         if field.name in self._managed:
             role = self._role_of[field.name]
-            raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, so a task cannot bring it")
+            instead = ", and for a time use delay= or at=" if role == "runat" else ""
+            raise BadValue(
+                f"leave {field.name!r} out{instead}: it is the queue's own ({role}), which only the queue writes"
+            )
         return field
 
     def with_keys(self, new: New) -> New:
@@ -618,7 +621,8 @@ class Tasks(Generic[T]):
         features = self.off().options.get((event, option), ())
         on = bool(self._on & {*features})
         if not features or (on and option not in REMEMBERED):
-            if event == "put" and option in {field.name for field in self.table.fields}:
+            if event == "put" and self.has(option):
+                self.brings(option)  # raises for a field that only the queue writes
                 raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{option!r}: ...}})")
             options = self.machine.options(event)
             options |= {"at"} if "delay" in options else set()

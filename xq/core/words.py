@@ -83,8 +83,12 @@ class Wording:
 
     def owner(self, token: str | None) -> str:
         """Return the owner of a task that the caller may not move, and a remedy."""
-        who = f"another session, or by another take of this one ({token})" if token else "an unknown owner (plain SQL?)"
-        return f"{who}; snatch() takes it away"
+        if token is None:
+            return "an unknown owner (plain SQL?); snatch() takes it away"
+        return (
+            f"another session, or by another take of this one ({token}). If you had taken it, its ttr has passed: let "
+            "it go, or give it a longer ttr. For another process to finish it there is the feature not_check_session"
+        )
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
         """Return that an event, or an option of it, needs a feature that the queue does not have."""

@@ -160,8 +160,12 @@ class Installation:
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
         file = self.dialect.file(self.store)  # often an empty one, made by opening a wrong path
-        advice = f"{self.store.advice}; the database is the file {file}" if file else self.store.advice
-        return NotInstalled(self.store.name, missing, advice)
+        advice = self.store.advice
+        if missing[0].startswith("the column "):
+            advice = (
+                "add the column (migrate), or name it as the table does (column_name= of Peewee, db_column= of Django)"
+            )
+        return NotInstalled(self.store.name, missing, f"{advice}; the database is the file {file}" if file else advice)
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
@@ -235,7 +239,7 @@ class Installation:
             if self.store.classify(error) in UNANSWERED or self._records_are_in(self.dialect.existing(self.store)):
                 raise
             return self._missing_objects()  # another process has dropped them since
-        return missing + self._differences(records)
+        return self._differences(records) + missing
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
         """Return whether the table with the records of the installed queues exists."""

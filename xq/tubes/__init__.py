@@ -237,8 +237,8 @@ class Tubes:
         fields = {role: role for role in ("status", *role_names)}
         store: PeeweeStore[Any] = PeeweeStore(model)
         store.installs = (
-            f"tube[{record.name!r}].model.xq.install() installs it as this process defines it; where processes differ, "
-            "give all of them the same xq and the same drivers first"
+            f"tube[{record.name!r}].model.xq.install() installs the queue as this process defines it; where processes "
+            "differ, give all of them the same xq and the same drivers first"
         )
         queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
         queue.adapter.waiting.woken = self._running.check_waiting

@@ -40,8 +40,8 @@ def upgraded(make, model, features=FEATURES, fields=ROLES, **options):
 @pytest.mark.parametrize(
     ("there", "advice"),
     [
-        (plain, r"xq_queue is missing(.|\n)*Task\.xq\.install\(\)"),
-        (lambda make: make.model(), r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"),
+        (plain, r"^Task\.xq\.install\(\) installs .* is missing; [0-9]+ more"),
+        (lambda make: make.model(), r"^db\.create_tables\(\[Task\]\) creates .*: the table task is missing"),
     ],
     ids=["installed", "created"],
 )
@@ -50,7 +50,7 @@ def test_a_queue_that_is_not_there_says_which_call_makes_it(make, subtests, ther
     for name, call in CALLS.items():
         with subtests.test(name), pytest.raises(xq.NotInstalled, match=advice) as missing:
             call(Task.xq)
-        assert all(what in str(missing.value) for what in missing.value.missing)
+        assert all(what in str(missing.value) for what in missing.value.missing[:3])
 
 
 def test_install_makes_tasks_of_the_rows_that_are_there_and_may_be_called_again_at_any_time(make):

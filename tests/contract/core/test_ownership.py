@@ -184,6 +184,7 @@ def test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session(queue,
     with pytest.raises(xq.NotOwner) as refused:
         FINISH[event](queue, stale)
     assert refused.value.key == stale.id
+    assert "its ttr has passed: let it go, or give it a longer ttr" in str(refused.value)
     assert row(queue, stale).__data__ == fresh.__data__
     assert FINISH[event](queue, stale.id).id == stale.id, "a key means the take that this session holds now"
 

@@ -54,11 +54,10 @@ class Options:
         queue.adapter.tube(self.tube, "worker(tube=)")
         _check_arguments(function, 1 + self.finishes)
         machine = queue.machine
-        if self.max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
-            raise ConfigurationError(
-                f"max_attempts of {queue.adapter.store.name} needs the role 'attempts' (map it to an integer field), "
-                "which counts, and the feature 'buried' (features={'buried': True})"
-            )
+        attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
+        lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
+        if self.max_attempts and lacking:
+            raise ConfigurationError(f"max_attempts of {queue.adapter.store.name} needs {' and '.join(lacking)}")
         if self.timeout is not None and (
             isinstance(self.timeout, bool)
             or not isinstance(self.timeout, (int, float))
