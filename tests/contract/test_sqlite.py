@@ -114,6 +114,15 @@ def test_what_is_locked_is_peewees_error_and_a_session_may_be_closed_when_it_no_
     assert session.uuid not in dict(Task.xq.sessions())
 
 
+def test_a_call_that_reads_before_it_writes_locks_the_file_before_both(make_file):
+    Task, seen = make_file(), list[str]()
+    Task.xq.put_many(tasks(3))
+    make_file.db.connection().set_trace_callback(seen.append)
+    Task.xq.kill_many([1, 2])
+    Task.xq.truncate()
+    assert [sql for sql in seen if sql.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
+
+
 def test_the_file_of_the_locks_has_the_mode_and_the_owner_of_the_database(make_file, path):
     Task = make_file()
     Task.put(task())

@@ -413,7 +413,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/drivers.py",
         'begin = "BEGIN IMMEDIATE"',
         'begin = "BEGIN"',
-        (f"{GUARANTEES}/test_once.py::test_of_tasks_that_all_put_there_are",),
+        (f"{CONTRACT}/test_sqlite.py::test_a_call_that_reads_before_it_writes_locks_the_file_before_both",),
     ),
     # PostgreSQL and MariaDB
     Mutant(
