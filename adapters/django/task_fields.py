@@ -1,4 +1,4 @@
-"""Django's model with a field for every role: `xq.adapters.django.TaskFields`."""
+"""Django's model with the fields that queues use: `xq.adapters.django.TaskFields`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ else:
 
 
 class TaskFields(Model):
-    """A model with a field for every role: models that inherit from it need no `fields=` in `upgrade`.
+    """A model with the fields that queues use: models that inherit from it need no `fields=` in `upgrade`.
+
+    The features unique and utube compare a field of yours, which `fields=` names.
 
     It is abstract. A field of the same name replaces one of these, and `tube = None` removes one. Forms do not show the
     fields that only the queue writes.
@@ -27,8 +29,6 @@ class TaskFields(Model):
     deadline = models.FloatField(null=True, editable=False)
     priority = models.IntegerField(default=0)
     tube = models.CharField(max_length=255, null=True, blank=True)
-    utube = models.CharField(max_length=255, null=True, blank=True)
-    unique = models.CharField(max_length=255, null=True, blank=True)
     owner = models.CharField(max_length=64, null=True, editable=False)  # a token
     attempts = models.IntegerField(default=0, editable=False)
     ttl = models.FloatField(null=True, blank=True)

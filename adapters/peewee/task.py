@@ -1,4 +1,4 @@
-"""A Peewee model with a field for every role: `xq.Task`."""
+"""A Peewee model with the fields that queues use: `xq.Task`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ else:
 
 
 class Task(Model):
-    """A base model with a field for every role: `upgrade` needs no `fields=` for models that inherit from it.
+    """A base model with the fields that queues use: `upgrade` needs no `fields=` for models that inherit from it.
+
+    The features unique and utube compare a field of yours, which `fields=` names.
 
     It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
     fields before its own ones. A field of the same name replaces one of these. (A task of a tube is `xq.tubes.Task`.)
@@ -29,8 +31,6 @@ class Task(Model):
     deadline = pw.DoubleField(null=True)
     priority = pw.IntegerField(default=0)
     tube = pw.CharField(null=True)
-    utube = pw.CharField(null=True)
-    unique = pw.CharField(null=True)
     owner = pw.CharField(max_length=OWNER_LENGTH, null=True)
     attempts = pw.IntegerField(default=0)
     ttl = pw.DoubleField(null=True)

@@ -153,14 +153,21 @@ def test_a_new_table_needs_no_fields(make):
         ({"ttr": 5}, {"runat", "ttr"}),
         ({"ttr": False}, set()),
         ({"lifetime": 5}, {"deadline", "ttl"}),
-        ({"unique": True}, {"unique"}),
-        ({"utube": True}, {"utube"}),
     ],
     ids=lambda value: str(sorted(value)),
 )
 def test_a_queue_maps_the_roles_that_its_features_use_beside_those_that_cost_nothing(make, features, more):
     pages = xq.upgrade(page(make), features=features)
     assert dict(pages.roles) == {role: role for role in ALWAYS | more}
+
+
+def test_unique_and_utube_need_a_field_of_the_application_and_leave_the_others_mapped(make):
+    for feature in ("unique", "utube"):
+        with pytest.raises(xq.ConfigurationError, match=rf"as in fields={{'{feature}': \.\.\.}}"):
+            xq.upgrade(page(make), features=dict[str, Any]({feature: True}))
+        features: dict[str, Any] = {feature: True, "ttr": 5}
+        pages = xq.upgrade(page(make), {feature: "url"}, features)
+        assert pages.roles == {role: role for role in ALWAYS | {"runat", "ttr"}} | {feature: "url"}
 
 
 def test_the_role_tube_is_mapped_where_tubes_are_counted_or_where_fields_says_so(make):

@@ -294,8 +294,9 @@ from xq.adapters.django import TaskFields
 class Customer(models.Model):
     name = models.CharField(max_length=50)
 
-@queue(features={FULL!r}, tube_stats=["a"])
+@queue({{"utube": "utube", "unique": "unique"}}, {FULL!r}, tube_stats=["a"])
 class Order(TaskFields, models.Model):
+    utube, unique = (models.CharField(max_length=255, null=True) for _ in range(2))
     name = models.CharField(max_length=50, default="a task")
     customer = models.ForeignKey(Customer, models.CASCADE, null=True)
 """

@@ -1,4 +1,4 @@
-"""TaskFields: an abstract model of Django's with a field for every role."""
+"""TaskFields: an abstract model of Django's with the fields that queues use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.django.test_migrations import begin
 from xq.adapters.django import TaskFields, upgrade
 
 
-def order(more: str = "", **features: object) -> str:
+def order(more: str = "", fields: object = None, **features: object) -> str:
     """The model Order as text."""
     return f"""
 from xq.adapters.django import TaskFields
 
-@queue(features={EVERYTHING | features!r})
+@queue({fields!r}, features={EVERYTHING | features!r})
 class Order(TaskFields, models.Model):
     item = models.TextField(default="")
     {more}
@@ -39,11 +39,11 @@ def test_a_model_needs_no_fields_and_is_migrated_once(app):
     assert Order.take().ack().status == "D"
     assert Order.xq.check(advise=True) == []
     assert "no issues" in app.run("check", tags=["xq"])
-    app.models(order(utube=True))  # is a migration of the queue, none of the table
+    app.models(order(fields={"utube": "item"}, utube=True))  # is a migration of the queue, none of the table
     assert "No changes" in app.run("makemigrations", app.label, check=True, dry_run=True)
     app.make_queue_migration()
     app.migrate()
-    assert app.Order.put({"utube": "a"}).utube == "a"
+    assert app.Order.xq.roles == {role: role for role in roles} | {"utube": "item"}
 
 
 def test_a_field_of_the_same_name_replaces_one_and_none_leaves_one_out(app):
