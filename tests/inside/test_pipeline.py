@@ -581,9 +581,9 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(make_shared, m
 @pytest.mark.parametrize(
     ("column", "error", "words"),
     [
-        ("status", xq.BadValue, "'status' is the queue's own"),
-        ("runat", xq.BadValue, "'runat' is the queue's own"),
-        ("attempts", xq.BadValue, "'attempts' is the queue's own"),
+        ("status", xq.BadValue, "'status' out: it is the queue's own"),
+        ("runat", xq.BadValue, "'runat' out: it is the queue's own"),
+        ("attempts", xq.BadValue, "'attempts' out: it is the queue's own"),
         ("nonsense", xq.BadValue, "has no field for the column 'nonsense'"),
         ("delay", xq.FeatureOff, "delay"),
         ("name", xq.BadValue, "set the same: drop one"),

@@ -172,7 +172,7 @@ def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_live
 
 
 UNPUT = [
-    ("'R' AS status", "append", "'status' is the queue's own"),
+    ("'R' AS status", "append", "'status' out.*: it is the queue's own"),
     ("'a' AS name", "overwrite", "overwrites none: write with mode"),
     ("id / 3 AS size", "append", "'size' of Task cannot hold"),
     ("raise_error('no more') AS name", "append", "no more"),
