@@ -21,7 +21,7 @@ from xq.adapters.databases.staging import Staging
 from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
-from xq.core.compile import Statement
+from xq.core.compile import Selector, Statement
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import Address, Connection, Connections, Notifier, Row, Values
@@ -242,6 +242,10 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def has_dirty_groups(self) -> bool:
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
         return self.groups is not None and bool(self.groups.any_dirty)
+
+    def ready_groups(self, rows: Selector) -> str:
+        """Return a query, without locks, that finds a row if a group has one of these tasks or is dirty."""
+        return self.groups.ready(rows) if self.groups else ""
 
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""

@@ -119,6 +119,10 @@ class Groups(ABC):
         """Return queries of the first tasks to take: of the open heads, and of the tasks without a utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
+    def ready(self, rows: Selector) -> str:
+        """Return a query, without locks, that finds a row if a head has one of these tasks, or a group is dirty."""
+        return f"({self.any_dirty}) UNION ALL ({self.of_heads(['0'], rows)})"
+
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
         of = self.of
         return (

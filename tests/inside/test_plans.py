@@ -13,7 +13,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conftest import DATABASES, live
+from tests.conftest import DATABASES, Maker, live
 from tests.golden.regenerate import QUEUES, dialect
 from tests.steps import another_program, is_exact
 
@@ -144,11 +144,11 @@ def postgres(tmp_path: Path) -> Iterator[pw.Database]:
         yield db
 
 
-def plan_of_take(connection: Any, begins: str = "") -> str:
+def plan_of_take(connection: Any, has: str = "SKIP LOCKED") -> str:
     """As this connection has prepared it, whatever the values."""
     ((name, values),) = connection.execute(
         "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s",
-        [f"{begins}%SKIP LOCKED%"],
+        [f"%{has}%"],
     ).fetchall()
     connection.execute("SET plan_cache_mode = force_generic_plan")
     lines = connection.execute(f"EXPLAIN EXECUTE {name} ({', '.join(['NULL'] * values)})").fetchall()
@@ -164,6 +164,17 @@ def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(p
     assert [found.id for found in Task.xq.take_many(3)] == [1, 2, 3]
     assert "Nested Loop Semi Join" in plan_of_take(postgres.connection())
     assert is_exact(Task)
+
+
+def test_tasks_that_are_named_are_found_by_key_and_not_among_all_taken_ones(postgres):
+    postgres.execute_sql("SET enable_seqscan = off")  # which is cheaper in a small table
+    Task: Any = Maker(postgres)(roles=("owner",))
+    Task.xq.put_many([{}] * 300)
+    found = Task.xq.take_many(300)
+    Task.xq.ack_many(found[:200], update=[{"size": n} for n in range(200)])
+    plan = plan_of_take(postgres.connection(), "json_array_elements_text")
+    assert "task_pkey" in plan
+    assert "task_xq_taken" not in plan
 
 
 def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(postgres):

@@ -194,20 +194,32 @@ class Takes(Generic[T]):
         return self.tasks.returned_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
-        """Sweep and take again, until a take finds nothing after a sweep that moved nothing."""
+        """Sweep and take again, until a take finds nothing after a sweep that moved nothing, and passes nothing by."""
         swept, only_own_heads = look
+        passed_by = self._passed_by(values)
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
             if swept is not None and not swept.moved and (only_own_heads or not swept.refreshed):
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
                 skipped = swept.due and not swept.refused and self.database.dialect.lock
-                pause = next(pauses, None) if skipped else None
+                pause = next(pauses, None) if skipped or passed_by() else None
                 if pause is None:
                     break
                 time.sleep(pause)
+                if self.database.dialect.has_dirty_groups:
+                    self.timers.refresh_groups(mine=only_own_heads)
             swept = self.timers.sweep_if_any()
             rows = self.database.perform(step, self.store.ready(), values)
         return rows
+
+    def _passed_by(self, values: dict[str, Any]) -> Callable[[], bool]:
+        """Return a function that returns whether this take skips group heads that others have locked, with a task."""
+        dialect, takes = self.database.dialect, values["owner"] is not None
+        if not (takes and dialect.has_dirty_groups) or self.store.in_transaction():  # which may see an old snapshot
+            return lambda: False
+        skips = sum(name.startswith("skip") for name in values)
+        query = dialect.ready_groups(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
+        return lambda: bool(self.database.execute(query, values))
 
     def any_ready(self) -> bool:
         """Return whether a take would find a task."""

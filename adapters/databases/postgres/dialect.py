@@ -200,6 +200,10 @@ class Postgres(PostgresObjects):
         parts = f"locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({fenced})"
         return f"{self.key} IN (WITH {parts} SELECT * FROM held)"
 
+    def not_by_index(self, column: str) -> str:
+        # As an expression: else the condition would imply that of the partial index of taken tasks.
+        return f"'' || {column}" if self.source.roles["status"].kind == "text" else f"0 + {column}"
+
     def select(self, columns: str, rows: Selector) -> str:
         if self.groups and self.heads_for(rows):
             return self.groups.select(columns, rows)

@@ -195,7 +195,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D: one, of this very take
@@ -215,7 +215,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T ack D with update={'url': ...}: one
@@ -250,7 +250,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: one, of this very take
@@ -270,7 +270,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release R: n of a session
@@ -364,7 +364,7 @@ DELETE FROM "page"
 
 -- R T W B D kill X: many
 DELETE FROM "page"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
 -- W delay R: n that are due by runat
@@ -391,7 +391,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: one, of this very take
@@ -411,7 +411,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
         "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig R: the oldest
