@@ -508,6 +508,7 @@ class QueueMachine(RuleBasedStateMachine):
     def put_again_what_was_handed_out(self, number: int) -> None:
         task, _ = self.instances()[number % len(self.instances())]
         values = {name: value for name, value in self.app.values(task).items() if name not in self.managed}
+        values |= {name: math.inf for name in ("ttl", "ttr") if values.get(name) == FOREVER}  # as MariaDB has it
         self.put_all([task], [values], lambda: [self.Task.put(task)], {})
 
     # consumers

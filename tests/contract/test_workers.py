@@ -707,10 +707,10 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live
             assert handled.wait(PATIENCE)
 
         Task.xq.run()
-        yield sorted((found.status, found.attempts) for found in Task.select())
+        yield {found.id: found.attempts for found in Task.select() if found.status == "R"}
 
     with another_process(make_live.db, child) as other:
-        assert next(other) == [("D", 1), ("R", 0), ("R", 0), ("R", 0)]
+        assert next(other) == {2: 0, 3: 0, 4: 0}
 
 
 # programs

@@ -8,7 +8,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conftest import Maker
+from tests.conftest import DATABASES, Maker
 from tests.factories import task
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import Place
@@ -42,12 +42,13 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
     DRIVERS["mariadb"].check(mariadb("5.5.5-10.11.6-MariaDB-1"))
 
 
-def test_after_init_with_another_database_its_sessions_show_there_that_the_process_lives(make, another_database):
+def test_after_init_with_another_database_its_sessions_show_there_that_the_process_lives(make, request, tmp_path):
     db, Task = make.db, make()
     Task.put(task())
     assert Task.take()
     before, own = Place.of(db), sessions.of(Place.of(db)).own()
-    with another_database() as other:
+    (tmp_path / "another").mkdir()
+    with DATABASES[request.node.callspec.params["db"]](tmp_path / "another") as other:
         Other = Maker(other)()
         Other.xq.put_many([task(), task()])
         assert Other.take()

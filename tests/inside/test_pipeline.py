@@ -582,7 +582,7 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(make_shared, m
     ("column", "error", "words"),
     [
         ("status", xq.BadValue, "'status' out: it is the queue's own"),
-        ("runat", xq.BadValue, "'runat' out: it is the queue's own"),
+        ("runat", xq.BadValue, "'runat' out, and for a time use delay= or at=: it is the queue's own"),
         ("attempts", xq.BadValue, "'attempts' out: it is the queue's own"),
         ("nonsense", xq.BadValue, "has no field for the column 'nonsense'"),
         ("delay", xq.FeatureOff, "delay"),
