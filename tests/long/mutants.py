@@ -707,7 +707,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/workers/program.py",
         "tuple(sorted(each for each in others if each is not None))",
         "()",
-        (f"{CONTRACT}/test_workers.py",),
+        (f"{CONTRACT}/test_workers.py::test_each_function_gets_the_tasks_of_its_tube_and_one_those_of_all_others",),
     ),
     Mutant(
         "a worker that may take nothing ends, though another gives back what it has reserved",
