@@ -13,6 +13,8 @@ from tests.factories import task
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
+from xq.runtime.workers.program import job_of
+from xq.runtime.workers.threads import Program
 from xq.sessions import session as sessions
 
 
@@ -40,6 +42,20 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
     with pytest.raises(ConfigurationError, match=words):
         DRIVERS[driver].check(connection)
     DRIVERS["mariadb"].check(mariadb("5.5.5-10.11.6-MariaDB-1"))
+
+
+def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_share(tmp_path):
+    db = pw.SqliteDatabase(tmp_path / "app.db", thread_safe=False, check_same_thread=False)
+    Task = Maker(db)({"buried": True}, roles=("attempts",))
+    Task.put(task())
+    pool = job_of(Task.xq.worker(lambda found: None, max_attempts=2), None, None).pool(
+        Program(lambda error: None), None
+    )
+    pool.attempts.begin([Task.take()])
+    pool.stopped()
+    assert not db.is_closed()
+    assert Task.get().attempts == 1
+    db.close()
 
 
 def test_after_init_with_another_database_its_sessions_show_there_that_the_process_lives(make, request, tmp_path):

@@ -696,7 +696,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a program that is killed after a signal has counted an attempt",
         "xq/runtime/workers/threads.py",
-        "        self.attempts.uncount()\n",
+        "            self.attempts.uncount()\n",
         "",
         (
             f"{GUARANTEES}/test_workers.py::test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself",

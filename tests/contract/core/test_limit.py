@@ -91,6 +91,6 @@ def test_transactions_that_looked_before_they_put_keep_the_limit_together(make_l
     Task.delete().execute()
     with make_live.db.atomic():
         assert Task.select().count() == 0
-        Task.xq.put_many(tasks(4))  # while nobody else puts
+        Task.xq.put_many(tasks(4))  # without another put meanwhile
         with pytest.raises(xq.Full):
             Task.put(task())

@@ -304,7 +304,7 @@ def test_a_put_and_an_ack_that_do_not_see_each_other_forget_no_task(make_server,
     first, second = ({"put": lambda: put(Task, "a1"), "ack": held.ack}[act] for act in acts.split())
     with make_server.db.atomic():
         first()
-        Work(make_server.db, second).result()  # who puts waits for nobody, and nobody for who puts
+        Work(make_server.db, second).result()  # a put waits for no other call, and none waits for it
     assert is_exact(Task)
     assert Task.take(timeout=STUCK).name == "a1"
     assert Task.take() is None

@@ -317,7 +317,7 @@ def test_the_process_that_acked_a_task_returns_it_as_it_was_acked_though_another
         Task.kill(Task.take())
         return acked
 
-    for _ in range(20):  # the thread that tells of writes may be faster than that which acks
+    for _ in range(20):  # the maintenance thread may see the write before the acking thread has recorded it
         (found, processed), acked = in_threads(make_live.db, lambda: put_and_wait(Task), work)
         assert processed
         assert found.__data__ == acked.__data__

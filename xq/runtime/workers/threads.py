@@ -155,8 +155,9 @@ class Pool(ABC, Generic[T]):
         """Wake those that wait for tasks, and count no attempt of the running functions: the program ends."""
         for source in self._sources:
             source.queue.adapter.waiting.takers.wake_all()
-        self.attempts.uncount()
-        self._store.disconnect()
+        if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
+            self.attempts.uncount()
+            self._store.disconnect()
 
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
