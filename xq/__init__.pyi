@@ -35,7 +35,7 @@ from xq.runtime.schedules import Schedule
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
-from xq.runtime.workers.program import run
+from xq.runtime.workers.program import Running, run
 from xq.runtime.workers.worker import Worker
 from xq.sessions.session import Session
 from xq.tubes import Tubes
@@ -72,6 +72,7 @@ __all__ = [
     "NotRunning",
     "Queue",
     "Retry",
+    "Running",
     "Schedule",
     "Session",
     "SessionLost",

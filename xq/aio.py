@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta, tzinfo
@@ -21,6 +21,7 @@ from xq.runtime import callers
 from xq.runtime.callers import Job, Runner, Shared
 from xq.runtime.turns import MOST, Call, Held, Kind, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Steps
+from xq.runtime.workers.program import Running, jobs_of, start_jobs
 from xq.sessions.session import Session
 
 T = TypeVar("T")
@@ -250,6 +251,27 @@ class Aio(Generic[T]):
         """Store an operation, and return it: `while await Page.xq.aio.transaction(operation.step): ...` runs it."""
         act = partial(self._queue.act, event, filter, actor=actor, reason=reason, chunk=chunk, dry_run=dry_run)
         return await self._call(partial(act, **options))
+
+    async def run(
+        self,
+        *,
+        until_empty: bool = False,
+        workers: int | None = None,
+        tubes: Sequence[str] | None = None,
+        max_tasks: int | None = None,
+    ) -> None:
+        """Run the workers: each `async def` in this event loop, and other functions in threads.
+
+        A cancellation ends them as the first signal ends `Queue.run`: their functions finish, and then CancelledError
+        is raised. A second one releases the tasks. Signals are left to the program. Raises as `Queue.start`.
+        """
+        loop = asyncio.get_running_loop()
+
+        def start() -> Running:
+            return start_jobs(jobs_of(self._queue, workers, tubes), until_empty, max_tasks, loop)
+
+        running = await self._call(start, lambda running: running.stop())
+        await running.joined()
 
     operations = twin(Queue.operations)
     operation = twin(Queue.operation)

@@ -36,7 +36,7 @@ from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.program import jobs_of, run_jobs
+from xq.runtime.workers.program import Running, jobs_of, run_jobs, start_jobs
 from xq.runtime.workers.worker import Kind, Options, Worker
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
@@ -283,6 +283,15 @@ class Queue(Operators[T]):
         connection.
         """
         run_jobs(jobs_of(self, workers, tubes), until_empty, max_tasks)
+
+    def start(self, *, workers: int | None = None, tubes: Sequence[str] | None = None) -> Running:
+        """Run the workers in threads beside the rest of the program, for example of a web process.
+
+        Returns at once. `stop()` of the result ends them as the first signal ends `run`, and `join()` waits for that.
+        When the process ends without it, their tasks are released. Raises as `run`, and ConfigurationError for workers
+        of kind="process".
+        """
+        return start_jobs(jobs_of(self, workers, tubes))
 
     # producers
 

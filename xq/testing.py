@@ -112,6 +112,7 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
         return 0
     finished = None
     try:
+        lease.start()
         with leased(lease):
             if worker.options.kind == "asyncio":
                 asyncio.run(worker.acall(lease.task))

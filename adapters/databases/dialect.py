@@ -243,9 +243,14 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
         return self.groups is not None and bool(self.groups.any_dirty)
 
-    def ready_groups(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if a group has one of these tasks or is dirty."""
-        return self.groups.ready(rows) if self.groups else ""
+    @cached_property
+    def may_pass_by(self) -> bool:
+        """Whether a take may skip a ready task because another statement has locked its row or its group."""
+        return self.has_dirty_groups
+
+    def ready(self, rows: Selector) -> str:
+        """Return a query, without locks, that finds a row if there is one of these tasks, or a dirty group."""
+        return self.groups.ready(rows) if self.groups else super().select("1", rows)  # that of MariaDB locks
 
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""

@@ -22,7 +22,7 @@ from tests.steps import PATIENCE, STUCK, Work, is_exact, put_late
 IN_MEMORY = True  # the tests run on a database in memory as well, which only the thread of the event loop reaches
 
 # What no coroutine needs: it calls no database, runs until the program ends, or belongs into a `transaction`.
-NOT_THERE = {"worker", "run", "on_change", "off_change", "acting"}
+NOT_THERE = {"worker", "start", "on_change", "off_change", "acting"}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import re
 import select
 import signal
 import threading
@@ -504,7 +505,11 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_live, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_signal_to_the_whole_group_lets_processes_finish_their_tasks_and_a_second_one_releases_them(
+    make_live, tmp_path, number, again
+):
     Task, begun, go_on, log = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on", tmp_path / "log"
 
     @Task.xq.worker(kind="process", workers=2)
@@ -520,13 +525,16 @@ def test_one_signal_to_the_whole_group_lets_processes_finish_their_tasks(make_li
     Task.xq.put_many(tasks(2))
     program = forked(make_live.db, run)
     eventually(lambda: len(noted(begun)) == 2)
-    os.killpg(program.pid, signal.SIGINT)
+    os.killpg(program.pid, number)
     eventually(lambda: log.read_text().count("finish their tasks") == 2)
-    go_on.touch()
+    if again:
+        os.killpg(program.pid, number)
+    else:
+        go_on.touch()
     program.join(PATIENCE)
-    assert program.exitcode == 0
-    assert Task.xq.stats().counts["D"] == 2
-    assert "T-R" not in transitions(Task)
+    assert program.exitcode == (128 + number if again else 0)
+    assert Task.xq.stats().counts["R" if again else "D"] == 2
+    assert ("T-R" in transitions(Task)) == again
 
 
 def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(make_shared):
@@ -762,6 +770,7 @@ def test_each_function_gets_the_tasks_of_its_tube_and_one_those_of_all_others(ma
     both = [("mail", "mail"), ("rest", "b"), ("rest", None)]
     for run, then in (
         (lambda: Task.xq.run(max_tasks=3), both),
+        (lambda: Task.xq.run(until_empty=True), both),
         (lambda: xq.run(rest, max_tasks=2), both[1:]),
         (lambda: xq.run(mail, max_tasks=1), both[:1]),
         (lambda: Task.xq.run(tubes=["b", "mail"], max_tasks=2), both[:2]),
@@ -773,6 +782,35 @@ def test_each_function_gets_the_tasks_of_its_tube_and_one_those_of_all_others(ma
         Task.xq.truncate()
     with pytest.raises(xq.ConfigurationError, match="'mail' already"):
         Task.xq.worker(rest, tube="mail")
+
+
+def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging_is_set_up(
+    make_shared, monkeypatch, capsys
+):
+    Task = make_shared({"keep": True}, roles=("tube",))
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        if found.id == 2:
+            Task.ack(found)  # by itself
+
+    @Task.xq.worker(tube="a", batch=2)
+    def batches(found: Any) -> None:
+        pass
+
+    Task.xq.put_many([task(tube=tube) for tube in (None, "b", "a", "a")])
+    monkeypatch.setattr(logging.root, "handlers", [])
+    Task.xq.run(until_empty=True)
+    log = logging.getLogger("xq")
+    assert (log.handlers, log.level) == ([], logging.NOTSET), "as before"
+    head, *done, end = [line.split(": ", 1)[1] for line in sorted(capsys.readouterr().err.splitlines())]
+    engine = Task.xq.adapter.store.engine
+    assert head.startswith(f"working on {Task.xq.name} with threads=1 ({engine}")
+    assert done.pop(0).startswith(f"working on the tube 'a' of {Task.xq.name} with")
+    assert sorted(re.sub(r"[\d.e-]+ s$", "", line) for line in done) == [
+        f"task {n} is done after " for n in range(1, 5)
+    ]
+    assert end == "the workers have ended: no task is ready"
 
 
 def test_a_take_waits_no_longer_once_the_program_is_to_end(make):

@@ -233,8 +233,9 @@ def worker(project: Project, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen(command, env=project.environment, stdout=out, stderr=out, start_new_session=True)
     try:
         yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(STUCK) == 0, log.read_text()
+        if process.poll() is None:  # else the test has killed it
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STUCK) == 0, log.read_text()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -253,6 +254,17 @@ def test_a_worker_starts_anew_when_the_code_changes_and_runs_again_what_it_had_i
         eventually(lambda: begun.exists() or project.write("project_jobs.py", ENDLESS.replace("while True", "while 0")))
         eventually(lambda: office.Order.xq.peek(put).status == "D")
     assert office.Order.xq.peek(put).attempts >= 2
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_the_process_that_the_reloader_has_started_ends_with_its_parent(office, project):
+    put = office.Order.put({})
+    project.write("project_jobs.py", ENDLESS)
+    with worker(project, "--reload") as parent:
+        eventually((project.folder / "begun").exists)
+        parent.kill()
+        parent.wait(STUCK)
+        assert eventually(office.Order.take).pk == put.pk
 
 
 def test_a_worker_of_processes_does_all_tasks_and_replaces_a_process_that_is_killed(office, project):

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connections, transaction
@@ -199,10 +200,19 @@ def test_the_command_runs_the_tasks_of_its_queues_ends_after_so_many_and_has_an_
         assert command("--worker-id", "b", "--until-empty") == ["slow", "slow"]
         last.refresh()
         assert last.worker_ids == ["b"]
-        with pytest.raises(CommandError, match="no queue is left"):
-            command("--exclude-queue=default", "--exclude-queues=mail,slow")
+        for words in (["--exclude-queues=default,mail,slow"], ["--queue=mail", "--exclude-queue=mail"]):
+            with pytest.raises(CommandError, match="no queue is left"):
+                command(*words)
     with pytest.raises(CommandError, match="name all queues in QUEUES"):
         command("--exclude-queue", "slow")
+
+
+def test_a_backend_that_cannot_be_imported_stops_no_worker_of_another(tasks, caplog):
+    with backend(QUEUES=["mail"]), override_settings(TASKS={**settings.TASKS, "other": {"BACKEND": "no.such.Backend"}}):
+        jobs.note.using(queue_name="mail").enqueue("mail")
+        call_command("xq_worker", "--queue=mail", "--until-empty", verbosity=0)
+    assert jobs.seen == ["mail"]
+    assert "'other' of TASKS is left out" in caplog.text
 
 
 def test_results_are_deleted_by_their_age_and_number(tasks, capsys):

@@ -7,12 +7,14 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
 
+import xq
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, note, noted, row, state, transitions
+from tests.steps import PATIENCE, STUCK, eventually, is_exact, note, noted, row, state, transitions
 
 
 def test_worker_processes_do_each_task_once(make_live, tmp_path):
@@ -120,3 +122,73 @@ def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):
     finally:
         running.kill()
     assert (Task.xq.count("D"), Task.xq.count("R")) == (2, 3)
+
+
+def test_workers_that_were_started_finish_their_tasks_when_they_are_stopped(make_live):
+    Task, begun, go_on = make_live({"keep": True}), threading.Event(), threading.Event()
+
+    @Task.xq.worker
+    def work(found):
+        begun.set()
+        assert go_on.wait(STUCK)
+
+    running = Task.xq.start()
+    Task.xq.put_many(tasks(2))
+    assert begun.wait(STUCK)
+    assert not running.join(0)
+    running.stop()
+    go_on.set()
+    assert running.join(STUCK)
+    assert (Task.xq.count("D"), Task.xq.count("R")) == (1, 1)
+
+
+def test_an_error_that_ends_a_started_worker_is_raised_by_join(make_live):
+    Task = make_live()
+    Task.xq.worker(print)
+    Task.xq.uninstall()
+    with pytest.raises(xq.NotInstalled):
+        Task.xq.start().join(STUCK)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_cancelled_run_finishes_its_tasks_and_releases_them_if_it_is_cancelled_again(make_live, again):
+    Task, loops = make_live({"keep": True}), list[asyncio.AbstractEventLoop]()
+
+    async def program() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        @Task.xq.worker(workers=2)
+        async def work(found):
+            loops.append(asyncio.get_running_loop())
+            begun.set()
+            await go_on.wait()
+
+        run = asyncio.create_task(Task.xq.aio.run())
+        await begun.wait()
+        run.cancel()
+        await asyncio.sleep(0)  # so that it hears of each
+        if again:
+            run.cancel()
+        else:
+            go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert loops == [asyncio.get_running_loop()]
+
+    put = Task.put(task())
+    asyncio.run(program())
+    eventually(lambda: state(Task, put) == ("R" if again else "D"))
+
+
+def test_a_run_of_coroutines_ends_when_no_task_is_ready(make_live):
+    Task, done = make_live(), list[int]()
+
+    @Task.xq.worker
+    async def work(found):
+        done.append(found.id)
+
+    Task.xq.put_many(tasks(3))
+    asyncio.run(Task.xq.aio.run(until_empty=True))
+    assert done == [1, 2, 3]
+    with pytest.raises(xq.ConfigurationError, match="max_tasks"):
+        asyncio.run(Task.xq.aio.run(max_tasks=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, Work, eventually
 from xq.adapters.peewee.connections import Place
+from xq.runtime.workers.attempts import Attempts
 from xq.sessions import session as sessions
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
@@ -172,3 +174,27 @@ def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land
                 puts_it.put({"name": "y"}, timeout=0.01)
     assert queue.check() == []
     assert [record.message for record in caplog.records if DENIED.search(record.message)] == []
+
+
+def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_less_often(land):
+    queue = land.queue()
+    queue.put({"name": "w"})
+    user = land.user("SELECT, INSERT")
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            return False
+
+    pauses = list[Any]()
+    with land.connected(user) as db:
+        mine = land.of(db)
+        mine.worker(print)
+        for options in ({"until_empty": True}, {"max_tasks": 1}):
+            assert is_denied(lambda options=options: mine.run(**options))
+        daemon: Any = Attempts(mine.handlers[None], lambda: mine.adapter.finish, Stop(), ends=False)
+        for _ in range(8):
+            with pytest.raises(pw.PeeweeException) as denied:
+                mine.take()
+            daemon.wait_for_the_database(denied.value)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]

@@ -168,3 +168,14 @@ def test_install_stores_the_column_that_0_1_made_virtual(db):
     with pytest.raises(xq.Duplicate):
         Task.put(task(job="a"))
     assert is_exact(Task)
+
+
+def test_a_take_looks_again_for_a_task_whose_row_a_take_of_other_tubes_locks_in_passing(db, monkeypatch):
+    Task = live(db)({}, roles=("tube",))
+    put = Task.put(task(tube="mail"))
+    with closing(db._connect()) as another:
+        another.begin()
+        another.cursor().execute("SELECT * FROM task FOR UPDATE")
+        monkeypatch.setattr("xq.engine.take.time.sleep", lambda seconds: another.rollback())
+        taken = Task.take(tube="mail")
+    assert taken.id == put.id

@@ -36,6 +36,11 @@ class Steps:
         self.rates = Rates(tasks, rate) if rate else None
         self._counts = machine.settings.counts_events
 
+    def drop_full_buckets(self) -> None:
+        """Delete the full buckets of the feature rate: a bucket without a row is full."""
+        if self.rates:
+            self.database.execute(self.database.dialect.drop_full_buckets)
+
     def move(
         self,
         binding: Binding,

@@ -213,12 +213,12 @@ class Takes(Generic[T]):
         return rows
 
     def _passed_by(self, values: dict[str, Any]) -> Callable[[], bool]:
-        """Return a function that returns whether this take skips group heads that others have locked, with a task."""
+        """Return a function that returns whether this take skips rows that others have locked, with a task."""
         dialect, takes = self.database.dialect, values["owner"] is not None
-        if not (takes and dialect.has_dirty_groups) or self.store.in_transaction():  # which may see an old snapshot
+        if not (takes and dialect.may_pass_by) or self.store.in_transaction():  # which may see an old snapshot
             return lambda: False
         skips = sum(name.startswith("skip") for name in values)
-        query = dialect.ready_groups(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
+        query = dialect.ready(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
         return lambda: bool(self.database.execute(query, values))
 
     def any_ready(self) -> bool:

@@ -40,10 +40,10 @@ class Lease:
         "_lost",
         "_timeout",
         "attempt",
-        "begun",
         "ends_at",
         "is_lost",
         "on_loss",
+        "started_at",
         "taken",
         "task",
         "touch_at",
@@ -68,7 +68,7 @@ class Lease:
         self.touch_at = math.inf if ttr is None else now + ttr / HEARTBEATS  # the monotonic time of the next heartbeat
         self.ends_at = math.inf  # the monotonic time at which the handler must have returned
         self._timeout = timeout
-        self.begun = False  # whether the handler was called
+        self.started_at = 0.0  # the monotonic time at which the handler was called; 0: not yet
         self.is_lost = False
         self._lost: threading.Event | None = None  # made when the handler asks for it
         self.on_loss: Callable[[], object] | None = None
@@ -76,10 +76,15 @@ class Lease:
 
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
-        self.begun = True
+        self.started_at = time.monotonic()
         if self._timeout is not None:
-            self.ends_at = time.monotonic() + self._timeout
+            self.ends_at = self.started_at + self._timeout
             self._heart.add(self)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the handler was called."""
+        return self.started_at > 0
 
     def lose(self) -> None:
         """Note that this take does not own the task any more."""

@@ -9,21 +9,23 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, ref
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled
-from xq.core.ports import Notifier, keep
+from xq.core.ports import FAULTS, ErrorKind, Notifier, keep
 from xq.engine.pauses import read_all
 from xq.engine.unit import REVIEW
 from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
+
+R = TypeVar("R")
 
 log = logging.getLogger("xq")
 
@@ -87,6 +89,7 @@ class MaintenanceThread:
         self.paused = False  # whether the database was read-only, and not all duties have run since
         self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
         self._warned = False  # of the failures since the last cycle that did not fail
+        self._failing = set[tuple[str, str]]()  # the queues that fail in a duty, so that each is logged once
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
@@ -245,6 +248,26 @@ class MaintenanceThread:
         except Exception as error:
             log.debug("a connection could not be closed: %s", error)
 
+    def _each(
+        self, duty: Duty, call: Callable[[QueueMaintenance], R], queues: Iterable[QueueMaintenance]
+    ) -> dict[QueueMaintenance, R]:
+        """Return what a call returns for each of these queues. One that the database refuses is logged and left out.
+
+        Any other error ends the cycle, as that of a lost connection.
+        """
+        found = {}
+        for queue in queues:
+            try:
+                found[queue] = call(queue)
+                self._failing.discard((queue.name, duty.name))
+            except Exception as error:
+                if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
+                    raise
+                level = logging.DEBUG if (queue.name, duty.name) in self._failing else logging.WARNING
+                log.log(level, "%s cannot %s, and tries again: %s", queue.name, duty.name, error)
+                self._failing.add((queue.name, duty.name))
+        return found
+
     # the duties; each returns the seconds until its next run
 
     def _review(self) -> float:
@@ -254,15 +277,18 @@ class MaintenanceThread:
         if there:
             store.connect_apart()
             self._hold_connection()  # now: below, the last queue may be dropped
-        for queue in self._queues:
+
+        def review(queue: QueueMaintenance) -> None:
             try:
                 if there:
                     queue.database.review()
-                    continue
+                    return
             except NotInstalled as error:
                 log.debug("%s", error)
             queue.maintained = None
             queue.waiting.wake_all()
+
+        self._each(self.review, review, self._queues)
         self._queues = [queue for queue in self._queues if queue.maintained]
         return REVIEW
 
@@ -288,8 +314,7 @@ class MaintenanceThread:
         return PAUSES
 
     def _resolve(self) -> float:
-        for queue in self._queues:
-            queue.takes.in_doubt.resolve()
+        self._each(self.resolve, lambda queue: queue.takes.in_doubt.resolve(), self._queues)
         return RETRY
 
     def _wake_waiters(self) -> float:
@@ -299,7 +324,8 @@ class MaintenanceThread:
             count("wakeup")
         woken = False
         if changed or not (self._notified or self._recheck < FALLBACK):
-            woken = sum(queue.waiting.committed_elsewhere() for queue in self._queues) > 0
+            found = self._each(self.wake_waiters, lambda queue: queue.waiting.committed_elsewhere(), self._queues)
+            woken = any(found.values())
         if changed:
             self.expire.next_at = 0.0
             self.roll_up.within(ROLL_UP)
@@ -334,7 +360,7 @@ class MaintenanceThread:
         queues = [queue for queue in self._queues if queue.maintains]
         if count is not None and queues:
             count("sweep")
-        found = [queue.expire() for queue in queues]
+        found = [*self._each(self.expire, lambda queue: queue.expire(), queues).values()]
         found += [others.expire() for others in self._sessions.reaper.others] if queues else []
         seconds = min((each for each in found if each is not None), default=math.inf)
         if 0 < seconds < math.inf:
@@ -356,16 +382,15 @@ class MaintenanceThread:
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        self._to_roll_up = WeakSet(
-            queue
-            for queue in self._queues
-            if (queue.database.roll_up_some() if queue in self._to_roll_up else queue.database.roll_up_if_many())
-        )
+        many = self._to_roll_up
+
+        def some(queue: QueueMaintenance) -> bool:
+            return queue.database.roll_up_some() if queue in many else queue.database.roll_up_if_many()
+
+        self._to_roll_up = WeakSet(q for q, more in self._each(self.roll_up, some, self._queues).items() if more)
         return 0.0 if self._to_roll_up else math.inf
 
     def _drop_buckets(self) -> float:
-        """Delete the full buckets of the feature rate: a bucket without a row is full."""
-        for queue in self._queues:
-            if queue.maintains and queue.takes.steps.rates:
-                queue.database.execute(queue.database.dialect.drop_full_buckets)
+        maintained = [queue for queue in self._queues if queue.maintains]
+        self._each(self.drop_buckets, lambda queue: queue.takes.steps.drop_full_buckets(), maintained)
         return BUCKETS

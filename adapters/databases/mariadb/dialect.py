@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.dialect import Run
@@ -115,6 +115,11 @@ class Mariadb(MariadbObjects):
                     f"{shown(name)} needs another one"
                 )
         super().__init__(table, machine, words, tube_stats)
+
+    @cached_property
+    def may_pass_by(self) -> bool:
+        # A take that leaves out tubes locks rows of these for a moment, until it has read their tube.
+        return self.has_dirty_groups or "tube" in self.roles
 
     # words
 

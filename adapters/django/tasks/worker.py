@@ -47,25 +47,30 @@ def run(
     """
     _check_names([*(queues or ()), *(excluded or ())])
     if excluded:
-        queues = [name for name in queues or _names_for_all_but(excluded) if name not in excluded]
+        if not (names := queues or _known_names()):
+            raise ConfigurationError("to leave queues out, name all queues in QUEUES of each backend in TASKS")
+        if not (queues := [name for name in names if name not in excluded]):
+            raise ConfigurationError("no queue is left to work on: all that are named are left out, too")
     Task.worker_id = worker_id
     Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues, max_tasks=max_tasks)
 
 
 def _known_names() -> list[str]:
     """Return the names of the queues in the setting TASKS; none if a backend accepts any name."""
-    backends = [interface.task_backends[alias] for alias in interface.task_backends]
+    backends = map(_backend, interface.task_backends)
     known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
     return sorted({name for names in known for name in names}) if all(known) else []
 
 
-def _names_for_all_but(excluded: Sequence[str]) -> list[str]:
-    names = _known_names()
-    if not names:
-        raise ConfigurationError("to leave queues out, name all queues in QUEUES of each backend in TASKS")
-    if not set(names) - set(excluded):
-        raise ConfigurationError("no queue is left to work on")
-    return names
+def _backend(alias: str) -> object:
+    """Return a backend of the setting TASKS; None for one whose module is absent: it is another's, or its use fails."""
+    try:
+        return interface.task_backends[alias]
+    except interface.InvalidTaskBackend as error:
+        if not isinstance(error.__cause__, ImportError):
+            raise
+        log.warning("the backend %r of TASKS is left out: %s", alias, error)
+        return None
 
 
 def _check_names(queues: Sequence[str]) -> None:

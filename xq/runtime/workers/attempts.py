@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from xq.runtime.workers.worker import Worker
 T = TypeVar("T")
 Hook = Callable[[Any, BaseException], object]
 
-AGAIN = 1.0  # seconds until the database is asked again after it failed
+AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
@@ -66,6 +67,7 @@ class Definition(NamedTuple):
 class Finished(NamedTuple):
     """The function has finished its task by `finish`."""
 
+    event: str
     in_doubt: bool  # within a transaction, which may be rolled back
 
 
@@ -78,8 +80,11 @@ class Attempts(Generic[T]):
         moves: Callable[[], Finish[T]],  # called for each move: `reconfigure` replaces it
         stop: threading.Event,
         overdue: Callable[[Lease], None] | None = None,
+        ends: bool = True,  # whether the program ends by itself
     ) -> None:
         self.worker = worker
+        self._ends = ends
+        self._pause = AGAIN  # after the next denial
         self.options = worker.options
         self.stop = stop
         self.store = moves().store
@@ -105,6 +110,7 @@ class Attempts(Generic[T]):
     def begin(self, tasks: Sequence[T]) -> Lease | None:
         """Lease taken tasks for one call of the function; None if none of them may be tried again."""
         options, (moves, counts, ttr, timer) = self.options, self._definition
+        self._pause = AGAIN
         tell, attempts = moves.tasks, []
         for task in tasks:
             attempt = _attempt(tell, task, counts)  # now: the function may change the key of the task
@@ -192,7 +198,7 @@ class Attempts(Generic[T]):
             moved: T | None = self._finish(move, _raise, repeats=not within)
             # Without a token, a released task that another thread has taken again looks like an undone release.
             in_doubt = within and moved is not None and (taken.token is not None or event != "release")
-            finished = Finished(in_doubt)
+            finished = Finished(event, in_doubt)
             return moved
 
         self.worker.call(lease.task, self.worker.finishing(finish))
@@ -220,7 +226,10 @@ class Attempts(Generic[T]):
             elif finished.in_doubt:
                 (attempt,) = lease.taken
                 failed = partial(self._failed, attempt)
-                self._finish(partial(self._check_finished, attempt.taken), failed, expected=LOST)
+                if self._finish(partial(self._check_finished, attempt.taken), failed, expected=LOST):
+                    self._log_done(lease, event=finished.event)
+            else:
+                self._log_done(lease, event=finished.event)
         finally:
             self.drop(lease)
 
@@ -287,6 +296,9 @@ class Attempts(Generic[T]):
         if self.options.batch:
             for lease in leases:
                 self._fail_named(lease)
+        if self.log.isEnabledFor(logging.INFO):
+            for lease in leases:
+                self._log_done(lease)
         self.heart.remove(*leases)
 
     def drop(self, lease: Lease) -> None:
@@ -358,16 +370,19 @@ class Attempts(Generic[T]):
                 self._failed(attempt, error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database. Raise any other error, and those that stay.
+        """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
 
-        Also raise it within the caller's own transaction, which would fail again.
+        Such is a denied privilege for a program that ends by itself, and any error within the caller's own transaction.
         """
-        if self.store.classify(error) in (ErrorKind.NOT_DATABASE, *FAULTS):
+        kind = self.store.classify(error)
+        denied = kind is ErrorKind.DENIED
+        if kind in (ErrorKind.NOT_DATABASE, *FAULTS) or (denied and self._ends):
             raise error
         if self.alone and self.store.in_transaction():
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
-        self.stop.wait(AGAIN)
+        self.stop.wait(self._pause if denied else AGAIN)
+        self._pause = min(2 * self._pause, AGAIN_MOST) if denied else AGAIN
 
     def _note_unfinished(self, error: Exception) -> None:
         """Note an error of the database, which the program does not wait for, since it ends. Log the first one."""
@@ -384,11 +399,17 @@ class Attempts(Generic[T]):
 
     def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> None:
         for attempt in _done(lease):
-            if attempt.taken.parts in acked:
-                continue
             failed = partial(self._failed, attempt)
-            self._finish(partial(self._move, "ack", attempt.taken), failed, expected=(NotFound, WrongState))
+            ack = partial(self._move, "ack", attempt.taken)
+            if attempt.taken.parts in acked or self._finish(ack, failed, expected=(NotFound, WrongState)):
+                self._log_done(lease, attempt)
         self._fail_named(lease)
+
+    def _log_done(self, lease: Lease, *attempts: Attempt, event: str = "ack") -> None:
+        seconds, done = time.monotonic() - lease.started_at, "done" if event == "ack" else f"finished by {event}"
+        for attempt in attempts or _done(lease):
+            extra = self._extra(attempt, event)
+            self.log.info("task %s is %s after %.3g s", self._key(attempt.taken), done, seconds, extra=extra)
 
     def _fail_named(self, lease: Lease) -> None:
         for place, error in _named(lease).items():
@@ -497,9 +518,10 @@ class Attempts(Generic[T]):
             return moves.one("bury", task, {}, {attempts.name: min(attempt.number, last - 1)}, sets=("attempts",))
         return moves.one("bury", task, **self._counted(attempt))
 
-    def _check_finished(self, taken: Taken) -> None:
+    def _check_finished(self, taken: Taken) -> bool:
         if self._moves().is_taken_by(taken):
             raise Undone(self.store.name, self._moves().tasks.app_key(taken.parts))
+        return True
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         moves = self._moves()
@@ -556,20 +578,22 @@ class Attempts(Generic[T]):
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
-        None means one of two things. The task was lost, which is logged: as a debug message if the error is
-        `expected`, as when the function has finished it itself, and as a warning if it is a loss all the same. Or a
-        retry is useless: then `otherwise` is called within the handler of the error. Without `repeats` (within a
-        transaction, which a failure ends) no error is retried.
+        None means one of two things. The task was lost, which is logged. Or a retry is useless: then `otherwise` is
+        called within the handler of the error. If the error is `expected` and no loss, as when the function has
+        finished the task itself, return the error. Without `repeats` (within a transaction, which a failure ends) no
+        error is retried.
         """
         while True:
             try:
                 self.store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
-                if expected and _is_loss(error):
+                if isinstance(error, expected) and not _is_loss(error):
+                    return error
+                if expected:
                     self.log.warning("the function returned, but its task is lost: %s", error)
                 else:
-                    self.log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
+                    self.log.info("%s", error)
                 return None
             except Exception as error:
                 if not repeats or not self.store.may_pass(error):

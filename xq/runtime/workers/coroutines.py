@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -34,23 +35,36 @@ class Coroutines(Pool[T]):
         moves: Callable[[], Finish[T]],
         program: Program,
         workers: int,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(worker, sources, moves, program, workers)
         self._worker = worker
+        self._loop = loop  # the program's; None: a loop of its own, in a thread of its own
+        self._within: Future[None] | None = None  # the run within the program's loop
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
         self._callers = Callers(CALLERS + len(sources))
         self._waiting = Callers(workers * len(sources))  # of releases, which wait for the pause of the backoff
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()  # as those of Slots
 
     def start(self) -> None:
-        self._thread.start()
+        if self._loop is None:
+            self._thread.start()
+        else:
+            self._within = asyncio.run_coroutine_threadsafe(self._run_within(), self._loop)
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
     def join(self, seconds: float) -> None:
-        self._thread.join(seconds)
+        self._ended.wait(seconds)
+
+    def release_all(self) -> None:
+        if self._within is None:
+            super().release_all()
+        else:
+            self._within.cancel()  # each coroutine releases its task
 
     def _run(self) -> None:
         try:
@@ -59,6 +73,17 @@ class Coroutines(Pool[T]):
             self._failed(error)
         finally:
             self._store.disconnect()
+            self._ended.set()
+
+    async def _run_within(self) -> None:
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._ended.set()
 
     async def _work(self) -> None:
         try:
@@ -71,8 +96,16 @@ class Coroutines(Pool[T]):
                 first = first.exceptions[0]
             raise first from None
         finally:
-            self._callers.end()
-            self._waiting.end()
+            self._stop.set()
+            if self._store.has_threads:  # a take may be running, whose coroutine was cancelled
+                await asyncio.get_running_loop().run_in_executor(None, self._end)
+            else:
+                self._end()
+
+    def _end(self) -> None:
+        self._callers.end()
+        self._waiting.end()
+        self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
 
     async def _take_for(self, source: Source[T]) -> None:
         """Take tasks and run a coroutine for each, so many at a time."""
@@ -89,20 +122,22 @@ class Coroutines(Pool[T]):
                     await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
                     continue
                 try:
-                    tasks = await self._call(lambda n=n: self._take(source, n))  # type: ignore[misc]
+                    taken, lease = await self._call(lambda n=n: self._take(source, n))  # type: ignore[misc]
                 except Exception as error:
                     free.release()
                     budget.settle(n, 0)
                     await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
                     continue
-                lacking = budget.settle(n, len(tasks))
-                if tasks:
-                    attempt = group.create_task(self._attempt(tasks))
+                lacking = budget.settle(n, taken)
+                if lease is not None:
+                    attempt = group.create_task(self._attempt(lease))
                     running.add(attempt)
                     attempt.add_done_callback(running.discard)
                     attempt.add_done_callback(lambda _: free.release())
                     continue
                 free.release()
+                if taken:
+                    continue
                 if not self._program.until_empty:
                     await asyncio.sleep(2 * PAUSE if lacking else 0 if self._store.has_threads else PAUSE)
                 elif running:  # one that fails may be ready again
@@ -110,18 +145,16 @@ class Coroutines(Pool[T]):
                 else:
                     break
 
-    def _take(self, source: Source[T], n: int) -> list[T]:
+    def _take(self, source: Source[T], n: int) -> tuple[int, Lease | None]:
+        """Take up to `n` tasks. Return how many they are, and their lease; None if no function is to be called."""
         self._store.connect()
         tasks = source.take(n, LISTEN if self._store.has_threads and not self._program.until_empty else 0, self._stop)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
-            return []
-        return tasks
+            return 0, None
+        return len(tasks), self.attempts.begin(tasks) if tasks else None
 
-    async def _attempt(self, tasks: list[T]) -> None:
-        lease = await self._call(lambda: self.attempts.begin(tasks))
-        if lease is None:
-            return
+    async def _attempt(self, lease: Lease) -> None:
         slot = await self._wait_for_slot(lease)
         if slot is None:
             await self._call(lambda: self.attempts.give_back(lease))

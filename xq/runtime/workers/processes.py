@@ -95,8 +95,11 @@ class Processes:
         self._signals: list[int] = []
         self._aborted = False  # whether a child has released its tasks at a second signal
 
-    def run(self) -> None:
-        """Run until all children have ended. Raises Error after too many crashes, SystemExit after a second signal."""
+    def run(self) -> str:
+        """Run until all children have ended. Return the name of the signal that has ended them, or "".
+
+        Raises Error after too many crashes, SystemExit after a second signal.
+        """
         with handled_by(self._signalled):
             try:
                 for start in self._starts:
@@ -109,6 +112,7 @@ class Processes:
                             self._ended(child)
                 if self._aborted:
                     raise SystemExit(128 + self._signals[1])
+                return signal.Signals(self._signals[0]).name if self._signals else ""
             except BaseException:
                 self._pass_on(1)
                 self._pass_on(2)  # release the tasks

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
+from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
 from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Source, Threads
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from xq.handle import Queue
 
 log = logging.getLogger("xq")
+
+KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,28 @@ class Job:
         """How many functions run at a time."""
         return self.options.workers * len(self.sources)
 
-    def pool(self, program: Program, shared: Shared | None) -> Pool[Any]:
+    def __str__(self) -> str:
+        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
+        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
+        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
+
+    def pool(self, program: Program, shared: Shared | None, loop: asyncio.AbstractEventLoop | None = None) -> Pool[Any]:
         queue, kind = self.worker.queue, self.options.kind
         own = shared.deadline if shared is not None and kind == "process" else None
-        make: Callable[..., Pool[Any]] = Coroutines if kind == "asyncio" else partial(Threads, deadline=own)
+        make: Callable[..., Pool[Any]] = partial(Threads, deadline=own)
+        if kind == "asyncio":
+            make = partial(Coroutines, loop=loop)
         return make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
+
+
+def _place(store: Connections) -> str:
+    """Return where a database is, for the log."""
+    try:
+        address = store.address()
+    except ConfigurationError:
+        return f"{store.engine}, in memory"
+    named, host = address.parameters, address.parameters.get("host")
+    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 def jobs_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Job]:
@@ -125,25 +147,73 @@ def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None 
 
 
 def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = None) -> None:
-    """Run jobs. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
+    """Run jobs until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
+    with _shown_log():
+        if any(job.options.kind == "process" for job in jobs):
+            # The parent has no threads, since it forks again when a process crashes.
+            parts = [part for job in jobs for part in _parts(job)]
+            budget = _budget(max_tasks, len(parts))
+            _begin(jobs)
+            run = Processes(
+                [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
+            ).run
+            log.info("the workers have ended: %s", run() or _end_of(until_empty, budget))
+        else:
+            running = Running(jobs, until_empty, _budget(max_tasks))
+            with _signals(running, None):
+                running._run()
+
+
+def start_jobs(
+    jobs: Sequence[Job],
+    until_empty: bool = False,
+    max_tasks: int | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> Running:
+    """Run jobs in threads, or in an event loop, beside the caller. Raises ConfigurationError as `run_jobs`."""
+    if any(job.options.kind == "process" for job in jobs):
+        raise ConfigurationError(
+            'workers of kind="process" need a program of their own: run() or the command xq worker'
+        )
+    running = Running(jobs, until_empty, _budget(max_tasks), loop=loop)
+    running._thread.start()
+    return running
+
+
+def _budget(max_tasks: int | None, processes: int = 1) -> Budget:
     if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
         raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
+    return Budget(max_tasks, processes)
+
+
+@contextmanager
+def _shown_log() -> Iterator[None]:
+    """Show the log on stderr within the block if the program has set up no logging."""
+    if log.hasHandlers():
+        yield
+        return
+    handler, level = logging.StreamHandler(), log.level
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(level or logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _begin(jobs: Sequence[Job]) -> None:
+    """Log the start of jobs. The first take of each queue stores its declared schedules."""
     for job in jobs:
         schedules = job.worker.queue.adapter.maintenance.schedules
         schedules.pending = schedules.declared is not None
-        job.worker.queue.adapter.finish.log.info(
-            "working on %s with %s=%d", job.worker.queue.name, KINDS[job.options.kind], job.size
-        )
-    if any(job.options.kind == "process" for job in jobs):
-        # The parent has no threads, since it forks again when a process crashes.
-        parts = [part for job in jobs for part in _parts(job)]
-        budget = Budget(max_tasks, len(parts))
-        Processes([partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]).run()
-    else:
-        _run_here(jobs, until_empty, Budget(max_tasks))
+        job.worker.queue.adapter.finish.log.info("working on %s", job)
 
 
-KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
+def _end_of(until_empty: bool, budget: Budget) -> str:
+    """Return why workers have ended that were not told to."""
+    return "max_tasks were taken" if budget.is_spent else "no task is ready" if until_empty else "an error"
 
 
 def _parts(job: Job) -> list[Job]:
@@ -163,62 +233,132 @@ def _log_sessions(jobs: Sequence[Job]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_here(jobs: Sequence[Job], until_empty: bool, budget: Budget, shared: Shared | None = None) -> None:
-    """Run jobs in this process, which is a child if it shares something with its parent."""
-    errors = list[BaseException]()
+def _run_part(job: Job, until_empty: bool, budget: Budget, shared: Shared) -> None:
+    """Run a job in this process, a child that shares something with its parent."""
+    running = Running([job], until_empty, budget, shared)
+    with _signals(running, shared):
+        running._run()
 
-    def failed(error: BaseException) -> None:
-        errors.append(error)
-        program.stop.set()
 
-    budget.begin()
-    program = Program(failed, until_empty, budget)
-    _log_sessions(jobs)
-    pools = [job.pool(program, shared) for job in jobs]
-    parent = None if shared is None else multiprocessing.parent_process()
-    stopped = threading.Thread(target=_stopped, args=(program.stop, pools), name="xq stop", daemon=True)
-    stopped.start()
-    with _signals(program.stop, pools, jobs, shared):
-        for pool in pools:
+class Running:
+    """The workers that `Page.xq.start()` runs beside the rest of the program."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        until_empty: bool,
+        budget: Budget,
+        shared: Shared | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._log = jobs[0].worker.queue.adapter.finish.log
+        self._jobs = jobs
+        self._errors = list[BaseException]()
+        self._why = ""
+        self._parent = None if shared is None else multiprocessing.parent_process()
+        self._program = Program(self._failed, until_empty, budget)
+        budget.begin()
+        _log_sessions(jobs)
+        self._pools = [job.pool(self._program, shared, loop) for job in jobs]
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<workers of {', '.join(dict.fromkeys(job.worker.queue.name for job in self._jobs))}>"
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the workers end when their functions have finished."""
+        return self._program.stop.is_set()
+
+    def stop(self, why: str = "stop() was called") -> None:
+        """End the workers. Their functions finish; a second call releases the tasks of those that still run.
+
+        It does not wait: see `join`. `why` stands in the log.
+        """
+        if self.is_stopping:
+            for pool in self._pools:
+                pool.release_all()
+            return
+        self._why = why
+        self._program.stop.set()
+        self._log.info("%s: the workers finish their tasks and end; a second time releases the tasks", why)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
+
+        Raises the error that has ended one of them, for example NotInstalled.
+        """
+        wait([self._ended], timeout)
+        if self._ended.done() and self._errors:
+            raise self._errors[0]
+        return self._ended.done()
+
+    async def joined(self) -> None:
+        """Wait as `join` does, in asyncio. A cancellation calls `stop`, and waits; a second one releases the tasks."""
+        ended = asyncio.wrap_future(self._ended)
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError:
+            self.stop("their coroutine was cancelled")
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError:
+                await asyncio.to_thread(self.stop)
+            raise
+        self.join()
+
+    def _run(self) -> None:
+        self._work()
+        self.join()
+
+    def _failed(self, error: BaseException) -> None:
+        self._errors.append(error)
+        self._program.stop.set()
+
+    def _work(self) -> None:
+        try:
+            self._run_pools()
+        finally:
+            self._ended.set_result(None)
+
+    def _run_pools(self) -> None:
+        program = self._program
+        if self._parent is None:
+            _begin(self._jobs)
+        stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
+        stopped.start()
+        for pool in self._pools:
             pool.start()
-        while running := [pool for pool in pools if pool.alive]:
+        while running := [pool for pool in self._pools if pool.alive]:
             running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-            if parent is not None and not parent.is_alive():
+            if self._parent is not None and not self._parent.is_alive():
                 program.stop.set()
-    program.stop.set()  # a thread whose function was overdue may still run: it does not retry for ever
-    stopped.join()
-    for pool in pools:
-        pool.close()
-    if errors:
-        raise errors[0]
+        program.stop.set()  # a thread whose function was overdue may still run: it does not retry for ever
+        stopped.join()
+        for pool in self._pools:
+            pool.close()
+        if self._parent is None:
+            self._log.info("the workers have ended: %s", self._why or _end_of(program.until_empty, program.budget))
 
-
-def _stopped(stop: threading.Event, pools: Sequence[Pool[Any]]) -> None:
-    """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
-    stop.wait()
-    for pool in pools:
-        pool.stopped()
+    def _stopped(self) -> None:
+        """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
+        self._program.stop.wait()
+        for pool in self._pools:
+            pool.stopped()
 
 
 @contextmanager
-def _signals(
-    stop: threading.Event, pools: Sequence[Pool[Any]], jobs: Sequence[Job], shared: Shared | None
-) -> Iterator[None]:
+def _signals(running: Running, shared: Shared | None) -> Iterator[None]:
     def handle(number: int, frame: object) -> None:
-        if stop.is_set():
-            if shared is not None and shared.signals.value < 2:
-                return  # a terminal or a supervisor signals the whole group, and the parent passes that on as well
-            for each in PASSED_ON:
-                signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
-            for pool in pools:
-                pool.release_all()
+        again = running.is_stopping
+        if again and shared is not None and shared.signals.value < 2:
+            return  # a terminal or a supervisor signals the whole group, and the parent passes that on as well
+        for each in PASSED_ON if again else ():
+            signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
+        running.stop(signal.Signals(number).name)
+        if again:
             raise SystemExit(128 + number)
-        stop.set()
-        name = signal.Signals(number).name
-        for job in jobs:
-            job.worker.queue.adapter.finish.log.info(
-                "%s: the workers finish their tasks and end; a second signal releases the tasks", name
-            )
 
     with handled_by(handle):
         yield

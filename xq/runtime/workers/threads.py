@@ -104,6 +104,10 @@ class Budget:
         return free
 
     @property
+    def is_limited(self) -> bool:
+        return self._numbers is not None
+
+    @property
     def is_spent(self) -> bool:
         """Whether all tasks were taken."""
         return self._numbers is not None and not self._numbers[0]
@@ -131,7 +135,8 @@ class Pool(ABC, Generic[T]):
         workers: int,
         overdue: Callable[[Lease], None] | None = None,
     ) -> None:
-        self.attempts = Attempts(worker, moves, program.stop, overdue)
+        ends = program.until_empty or program.budget.is_limited
+        self.attempts = Attempts(worker, moves, program.stop, overdue, ends)
         self._options = worker.options
         self._sources = sources
         self._workers = workers

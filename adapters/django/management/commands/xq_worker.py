@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +15,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.utils.autoreload import run_with_reloader
+from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, run_with_reloader
 from django.utils.module_loading import import_string
 
 from xq import Queue
@@ -24,6 +27,8 @@ from xq.runtime.workers.worker import Options, Worker
 from xq.sessions.process import name_program
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
+
+LOOK = 0.2  # seconds between two looks at the parent of a process that the reloader has started
 
 TASKS = "xq.adapters.django.tasks"
 
@@ -84,6 +89,8 @@ class Command(QueueCommand):
         reloads = first(options["reload"], setting("AUTORELOAD"), settings.DEBUG)
         with self._logged(options["verbosity"]):
             if reloads and not options["until_empty"]:
+                if os.environ.get(DJANGO_AUTORELOAD_ENV) == "true":  # this is the child, which is started anew
+                    threading.Thread(target=_end_with_the_parent, args=(os.getppid(),), daemon=True).start()
                 run_with_reloader(work)
             else:
                 work()
@@ -151,6 +158,13 @@ class Command(QueueCommand):
             excluded=options["excluded"],
             worker_id=options["worker_id"],
         )
+
+
+def _end_with_the_parent(parent: int) -> None:
+    """End this process, as if it were killed, soon after its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    os._exit(1)
 
 
 def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int) -> Callable[[], object]:
