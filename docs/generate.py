@@ -39,7 +39,7 @@ Each queue has a table of transitions, composed of the core and of its features;
   `!` marks what only the owner of a taken task may do.
 - *event*: the method that a program calls; with a column in brackets, what time brings about when the moment in that
   column has passed. *picks*: the method may choose the oldest tasks itself.
-- *option*: the row is meant when the call brings this option.
+- *option*: the row applies if the call has this option.
 - *timed by*: the option, in seconds, that says how long the state lasts, and its default.
 
 An option that counts in a later state, like put(ttr=), is remembered in the role of its name, which must be mapped.

@@ -16,7 +16,7 @@ MOST = 2**53  # microseconds
 
 
 def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
-    """Let workers take at most so many tasks in a span of time: "100/m", or "5/10s". The units are s, m, h and d.
+    """Limit how many tasks are taken in a span of time: "100/m", or "5/10s". The units are s, m, h and d.
 
     {"limit": "100/m", "by": "utube"} limits each value of the role utube (or tube) by itself; tasks without a value are
     not limited. After a pause a whole limit may be taken at once; "burst" is another number for that. So the tasks

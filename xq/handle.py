@@ -231,11 +231,11 @@ class Queue(Operators[T]):
         `timeout` seconds has failed: an `async def` is cancelled, a process ends and is replaced, and another thread
         works in the place of a thread, which cannot be stopped.
 
-        With `prefetch` a thread takes so many tasks at once, and acks together those that are finished within 5 ms.
-        With `batch` the function gets an `xq.Batch`, a list of up to so many tasks: all are acked when it returns but
+        With `prefetch` a thread takes that many tasks at once, and acks together those that are finished within 5 ms.
+        With `batch` the function gets an `xq.Batch`, a list of up to that many tasks: all are acked when it returns but
         those named by `batch.fail(task, error)`, and all have failed when it raises.
 
-        With `concurrency=xq.Concurrency("smtp", 10)` at most so many functions run at a time in all workers that use
+        With `concurrency=xq.Concurrency("smtp", 10)` at most ten functions run at a time in all workers that use
         this name. A task that is taken and waits for that is kept by its heartbeat.
 
         With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
@@ -277,7 +277,7 @@ class Queue(Operators[T]):
     ) -> None:
         """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
-        With `until_empty`, run until no task is ready; with `max_tasks`, until so many are taken. `workers` replaces
+        With `until_empty`, run until no task is ready; with `max_tasks`, until that many are taken. `workers` replaces
         the number given to `worker`. With `tubes`, take only from these, with that many workers for each tube. Raises
         InTransaction within a transaction, and ConfigurationError if several threads would have to share one
         connection.
@@ -501,7 +501,7 @@ class Queue(Operators[T]):
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
-            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
+            raise BadValue(f"an event has a name like a method, of up to {LONGEST_EVENT} letters, not {shown(event)}")
         return self._finish.all("kill", self.machine.states, event)
 
     # pauses

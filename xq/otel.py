@@ -34,7 +34,7 @@ _W3C = TraceContextTextMapPropagator()
 def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
     """Make spans for a queue from now on; does nothing if it has them. `model` is the model or its queue.
 
-    A put is a PRODUCER span, whose context goes into the role `trace`, if that is mapped and the task brings none. A
+    A put is a PRODUCER span, whose context goes into the role `trace`, if that is mapped and the task has none. A
     call of the worker's function is a CONSUMER span `process` in a trace of its own, linked to the put. With `parent`,
     the first attempt is a child of the put instead. An ack, release, bury or kill of a taken task is a CLIENT span.
     """

@@ -85,7 +85,7 @@ def _no_more(label: str, names: Collection[str]) -> Iterator[checks.CheckMessage
         model = apps.all_models[label].get(name)
         if model is not None and model._meta.managed:
             yield checks.Warning(
-                f"{model._meta.label} is no queue, and migrations of {label} install one, with triggers and counters",
+                f"{model._meta.label} is not a queue, and migrations of {label} install one: triggers and counters",
                 hint=f"Upgrade it; or run manage.py xq_makemigration {model._meta.label}, and migrate",
                 obj=model,
                 id="xq.W006",

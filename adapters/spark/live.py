@@ -81,7 +81,7 @@ def stream(
     queue, tube, unit, bucket, put, taken, done, buried, killed, expired, as in a report.
 
     `queues` is a model or tube with the feature history, several of them, or a mapping from the names in the column
-    queue. `unit` is second, minute, hour or day. The stream looks for new rows `every` so many seconds; with
+    queue. `unit` is second, minute, hour or day. The stream looks for new rows every `every` seconds; with
     `available_now` it ends after counting the present rows. It reads up to `max_rows` of each history at once.
 
     Each transition is counted once, even if processes are killed, as long as the stream keeps its `checkpoint` (not an

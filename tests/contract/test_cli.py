@@ -336,7 +336,7 @@ def test_why_says_why_a_task_rests_or_that_nothing_holds_it(make, run):
     Task.xq.put_many(tasks(2))
     assert why(run, Task, 3) == ["nothing holds it: it is one of 2 ready tasks, and a worker takes it in its turn"]
     Task.update(status="archived").where(Task.id == 2).execute()
-    assert "is none of this queue" in why(run, Task, 2)[0]
+    assert "is not one of this queue's" in why(run, Task, 2)[0]
 
 
 def test_a_killed_worker_is_told_from_one_that_lives(make_live, run):

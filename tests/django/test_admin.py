@@ -206,7 +206,7 @@ def test_the_admin_is_refused_where_the_status_could_be_edited_and_on_another_mo
     assert site.admin.check() == []
     editable = {"list_display": ["name", "status"], "list_editable": ["status"]}
     editing: Any = type("TaskAdmin", (QueueAdmin, admin.ModelAdmin), editable)
-    with pytest.raises(xq.ConfigurationError, match="QueueAdmin, and Plain is no queue: upgrade it"):
+    with pytest.raises(xq.ConfigurationError, match="QueueAdmin, and Plain is not a queue: upgrade it"):
         QueueAdmin(django_db.model("Plain"), admin.AdminSite())
     with pytest.raises(xq.ConfigurationError, match=r"TaskAdmin\.list_editable has status, which only the queue"):
         editing(Task, admin.AdminSite())

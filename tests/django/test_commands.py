@@ -70,9 +70,9 @@ def test_neither_a_proxy_nor_a_model_with_a_field_of_the_name_xq_is_among_the_qu
 
 
 WRONG = [
-    (["xq_stats", "office.Customer"], r"office\.Customer is no queue.*upgrade.*office\.Order"),
+    (["xq_stats", "office.Customer"], r"office\.Customer is not a queue.*upgrade.*office\.Order"),
     (["xq_sweep", "office.Nobody"], r"there is no model 'office\.Nobody'"),
-    (["xq_dig", "Order"], r"there is no model 'Order': one is named as shop\.Order is"),
+    (["xq_dig", "Order"], r"there is no model 'Order': name it as APP\.MODEL, for example shop\.Order"),
     (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*--call"),
     (["xq_worker", "office.Order", "--call", "office.nowhere"], r"--call office\.nowhere: No module"),
     (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 to 1,0"),

@@ -159,7 +159,7 @@ def test_what_is_wrong_with_the_model_named_is_said(app):
     makemigration_says("there is no model 'nonsense'", "nonsense")
     makemigration_says(f"manage.py makemigrations {app.label}")
     app.run("makemigrations", app.label)
-    makemigration_says("is no queue")
+    makemigration_says("is not a queue")
     tube = "tube = models.CharField(max_length=20, null=True)"
     app.models(order(fields={**FIELDS, "tube": "tube"}, more=tube))
     makemigration_says("its fields tube are in no migration yet")

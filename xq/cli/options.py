@@ -41,7 +41,7 @@ Tube = Annotated[str | None, typer.Option("--tube", "-t", help="One tube only.",
 Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
 Actor = Annotated[str | None, typer.Option(help="Who, for the history; else the user of the system.")]
 Wanted = Annotated[str, typer.Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]
-Many = Annotated[int, typer.Option("-n", min=1, help="At most so many.")]
+Many = Annotated[int, typer.Option("-n", min=1, help="At most this many.")]
 
 
 def actor_of(actor: str | None) -> str | None:

@@ -65,7 +65,7 @@ def queue_in(thing: Any, text: str) -> Queue[Any]:
         if isinstance(each, Worker):
             return each.queue
     raise Failure(
-        f"{shown(text)} is no queue: upgrade the model by xq.upgrade(), or @xq.queue. "
+        f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
         "For a plain function there is xq worker module:function --queue module:Model"
     )
 

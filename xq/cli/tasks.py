@@ -133,7 +133,7 @@ def _fields_named(found: Queue[Any], columns: str | None) -> list[str] | None:
 def failures(
     target: Target,
     wanted: Wanted = "",
-    n: Annotated[int, typer.Option("-n", min=1, help="At most so many groups.")] = 20,
+    n: Annotated[int, typer.Option("-n", min=1, help="At most this many groups.")] = 20,
     json: Json = False,
 ) -> None:
     """Show the tasks that failed, in groups: those with the same class of error and the same message.
@@ -173,7 +173,7 @@ def _moment(at: float | None) -> datetime | None:
 def dig(
     target: Target,
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="the key of one task")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="The oldest so many.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="This many, the oldest first.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All buried tasks.")] = False,
     reason: Reason = None,
     actor: Actor = None,

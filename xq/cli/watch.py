@@ -34,7 +34,7 @@ ROWS = 10  # tasks and errors that top shows
 def tail(
     target: Target,
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="the key of one task")] = None,
-    n: Annotated[int, typer.Option("-n", min=0, help="Begin with the last so many transitions.")] = 10,
+    n: Annotated[int, typer.Option("-n", min=0, help="Begin with this many of the last transitions.")] = 10,
     once: Annotated[bool, typer.Option("--once", help="Do not wait for more.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON document in each line.")] = False,
 ) -> None:

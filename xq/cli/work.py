@@ -26,7 +26,7 @@ def worker(
     kind: Annotated[str | None, typer.Option(help="thread, process or asyncio.")] = None,
     tube: Annotated[list[str] | None, typer.Option("--tube", "-t", help="Only this tube; may be repeated.")] = None,
     until_empty: Annotated[bool, typer.Option(help="End when no task is ready.")] = False,
-    max_tasks: Annotated[int | None, typer.Option(min=1, help="End after so many tasks.")] = None,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="End after this many tasks.")] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus here; 0: on a free port.")
     ] = None,

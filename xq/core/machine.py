@@ -67,7 +67,7 @@ class Transition:
     source: str
     event: str
     target: str
-    given: str = ""  # the row applies if the call brings this option
+    given: str = ""  # the row applies if the call has this option
     fenced: bool = False  # only the owner of the task may do it
     picks: bool = False  # the event may choose the oldest tasks itself
     enters: bool = True  # False: the state is prolonged, not entered (touch)
@@ -81,7 +81,7 @@ class Transition:
 class Timer:
     """A task in `state` moves to `target`, as the event `event`, when the time in `column` passes.
 
-    `option` is the name under which a call brings the seconds; without it `default` applies; without both the task
+    `option` is the name under which a call passes the seconds; without it `default` applies; without both the task
     stays. The column `runat` times the state. `deadline` times the task and continues from state to state.
     """
 
@@ -95,7 +95,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Detour:
-    """An event that enters `into` enters `via` first if the call brings `option`."""
+    """An event that enters `into` enters `via` first if the call has `option`."""
 
     into: str
     via: str

@@ -86,7 +86,9 @@ class Inspection:
         state = self.database.dialect.state(row)
         task = self.tasks.returned(tuple(row))
         if state is None:
-            return [f"its status {shown(self.tasks.in_role(task, 'status'))} is none of this queue: no call moves it"]
+            return [
+                f"its status {shown(self.tasks.in_role(task, 'status'))} is not one of this queue's: no call moves it"
+            ]
         if state == TAKEN:
             return list(self._running(task, token))
         if state == READY:

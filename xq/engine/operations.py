@@ -43,7 +43,7 @@ class Preview(NamedTuple):
 
     tasks: list[Any]  # the first of them
     n: int  # their number
-    exact: bool  # whether these are all; else there are at least so many
+    exact: bool  # whether these are all; else there are at least that many
     looked: int  # rows that were examined; 0 if the counters know
 
 

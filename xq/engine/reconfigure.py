@@ -24,7 +24,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     """
     store, old = database.store, database.definition
     if store.in_transaction():
-        raise ConfigurationError("reconfigure in a transaction of its own: this process would not hear of a rollback")
+        raise ConfigurationError("call reconfigure outside of a transaction: this process would not notice a rollback")
     new = old.redefine(features)
     new = replace(new, words={**old.words, **new.words})  # of the lost states as well
     lost = [state for state in old.machine.states if state not in new.machine.states]

@@ -44,7 +44,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 SPECS: Final = (
-    "a schedule fires by a cron text ('*/5 * * * *'), every so many seconds (60, a timedelta), once (a datetime), or "
+    "a schedule fires by a cron text ('*/5 * * * *'), every n seconds (60, or a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
 )
 
@@ -343,7 +343,7 @@ def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise BadType(f"{SPECS}, not by {shown(spec)}")
     if not 0.000_001 <= seconds < 1e10:
-        raise BadValue(f"a schedule fires every so many seconds, at least a microsecond, not {shown(spec)}")
+        raise BadValue(f"the interval of a schedule is a number of seconds, at least a microsecond, not {shown(spec)}")
     return {"seconds": float(seconds), "tz": zone}
 
 

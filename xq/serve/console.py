@@ -348,7 +348,7 @@ def log_in(console: Console, visit: Visit) -> Response:
     wanted = visit.text("next", "/")
     name = console.login.named_by(visit.text("token"))
     if name is None:
-        return console.html("login.html", visit, 401, wanted=wanted, failed="This is none of the tokens.")
+        return console.html("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
     inside = wanted if re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", wanted) and "\\" not in wanted else "/"
     response = RedirectResponse(f"{visit.root}{inside}", 303)
     response.set_cookie(
@@ -397,7 +397,7 @@ def app(
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
     (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `live="poll"` is for servers
     of WSGI. `metrics` answers /metrics for Prometheus: "off", "token" (as a page) or "open"
-    (without a login). A snapshot is taken `every` so many seconds. `activity` names the table of `xq.spark.stream()` in
+    (without a login). A snapshot is taken every `every` seconds. `activity` names the table of `xq.spark.stream()` in
     the databases of the queues, where they have the names that they have here: each queue gets a page of it.
 
     Raises BadType, BadValue.

@@ -482,7 +482,7 @@ def checked(name: object) -> str:
     try:
         return str(uuid.UUID(name))
     except ValueError:
-        raise BadValue(f"a session is named by its uuid, and {name!r} is none") from None
+        raise BadValue(f"a session is named by its uuid, and {name!r} is not a uuid") from None
 
 
 def tokens_of(session: str) -> tuple[str, str]:

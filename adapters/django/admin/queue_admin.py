@@ -55,8 +55,8 @@ class QueueAdmin(admin.ModelAdmin):
         queue = queue_of(model._meta.concrete_model)
         if queue is None:
             raise xq.ConfigurationError(
-                f"{me} is a QueueAdmin, and {model.__name__} is no queue: upgrade it where it is defined, or register "
-                "it by a plain ModelAdmin"
+                f"{me} is a QueueAdmin, and {model.__name__} is not a queue: upgrade it where it is defined, or "
+                "register it by a plain ModelAdmin"
             )
         self.queue: xq.Queue[Any] = queue
         self.words = words_of(queue, self.state_words)

@@ -27,11 +27,13 @@ def queue(name: str) -> Queue[Any]:
     try:
         found = queue_of(apps.get_model(name)._meta.concrete_model)
     except (LookupError, ValueError):
-        raise argparse.ArgumentTypeError(f"there is no model {shown(name)}: one is named as shop.Order is") from None
+        raise argparse.ArgumentTypeError(
+            f"there is no model {shown(name)}: name it as APP.MODEL, for example shop.Order"
+        ) from None
     if found is None:
         known = ", ".join(map(label, queues())) or "none"
         raise argparse.ArgumentTypeError(
-            f"{name} is no queue: make it one by xq.adapters.django.upgrade. The queues are: {known}"
+            f"{name} is not a queue: xq.adapters.django.upgrade makes it one. The queues are: {known}"
         )
     return found
 

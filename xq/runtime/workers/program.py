@@ -136,7 +136,7 @@ def _check_one_connection(job: Job, name: str) -> None:
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
     """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready.
 
-    With `max_tasks` the program ends after so many tasks in all.
+    With `max_tasks` the program ends after that many tasks in total.
     """
     if not workers:
         raise ConfigurationError("xq.run needs workers: xq.run(fetch, send)")

@@ -35,7 +35,9 @@ class Command(BaseCommand):
         try:
             found = apps.get_model(label, model_name)
         except (LookupError, ValueError) as error:
-            raise CommandError(f"there is no model {model!r}: say it as shop.Order ({error})") from error
+            raise CommandError(
+                f"there is no model {model!r}: name it as APP.MODEL, for example shop.Order ({error})"
+            ) from error
         loader = MigrationLoader(None, ignore_no_migrations=True)
         operation = self._operation(loader, label, found)
         if operation is None:
@@ -74,7 +76,7 @@ class Command(BaseCommand):
         installed = in_migrations(loader, label).get(name)
         if queue is None:
             if installed is None:
-                raise CommandError(f"{model._meta.label} is no queue: xq.adapters.django.upgrade makes one of it")
+                raise CommandError(f"{model._meta.label} is not a queue: xq.adapters.django.upgrade makes it one")
             if installed.definition is None:
                 raise CommandError(
                     f"the last InstallQueue of {model._meta.label} names no definition, and the model has none any "

@@ -48,7 +48,7 @@ class Command(QueueCommand):
         )
         parser.add_argument("--workers", type=int, metavar="N", help="threads (default: XQ['WORKERS'], or the model's)")
         parser.add_argument("--until-empty", action="store_true", help="end when no task is ready")
-        parser.add_argument("--max-tasks", type=int, metavar="N", help="end after so many tasks")
+        parser.add_argument("--max-tasks", type=int, metavar="N", help="end after this many tasks")
         parser.add_argument(
             "--queue", action="append", dest="names", metavar="NAME", help="a queue of django.tasks; may be repeated"
         )
