@@ -60,7 +60,7 @@ def test_the_queue_of_the_readme_is_the_one_in_the_readme():
     (features,) = re.findall(
         r"^`(features=.*)`\n", (ROOT / "docs" / "machine.md").read_text().split("## The queue of")[1], re.M
     )
-    assert f"{features}," in (ROOT / "README.md").read_text()
+    assert f"{features})" in (ROOT / "README.md").read_text()
 
 
 def test_every_public_name_has_a_heading_or_an_error_of_its_own():
@@ -178,16 +178,17 @@ def skipped(output: str) -> None:
 
 @in_sequence
 def check_program(text: str, folder: Path) -> None:
-    """Run the blocks of a document as one program, and compare what it prints."""
+    """Run the blocks of a document as one program, and compare what it prints, and what it logs."""
     (folder / "document.py").write_text(program(text))
     ran = run("-W", "error", "document.py", cwd=folder)
     skipped(ran.stderr)
     assert ran.returncode == 0, ran.stderr
-    place = 0
+    places = {ran.stdout: 0, ran.stderr: 0}
     for _, expected in shown(text, "python"):
-        found = re.compile(pattern(expected)).search(ran.stdout, place)
-        assert found, f"not printed, or not in its place:\n{expected}\nbut:\n{ran.stdout}"
-        place = found.end()
+        printed = ran.stderr if " INFO " in expected else ran.stdout
+        found = re.compile(pattern(expected)).search(printed, places[printed])
+        assert found, f"not printed, or not in its place:\n{expected}\nbut:\n{printed}"
+        places[printed] = found.end()
 
 
 def check_walk(text: str, folder: Path) -> None:

@@ -21,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 # the queue, the block that makes it, and what it imports
 DOCUMENTS = {
-    "README.md": ("Page", 0, "from xq import upgrade\n"),
+    "README.md": (
+        "Page",
+        2,
+        "import peewee as pw\nimport xq\nfrom xq import upgrade\ndb = pw.SqliteDatabase('app.db')\n",
+    ),
     "docs/django.md": ("Letter", 2, "from django.db import models\nfrom xq.adapters.django import queue, upgrade\n"),
 }
 GOOD = """
