@@ -1,21 +1,16 @@
-"""Crawl four web sites with eight workers, one request at a time to each host.
+"""Crawl four sites with eight threads, one request at a time to each host.
 
-The sites run on this machine, each on its own port, and count their simultaneous requests. A page is a task in a tube
-of the type utubettl, and its host is the utube. If a site is busy, the worker releases the page with a delay. If a link
-is broken, it buries the page.
+A page is a task, and its host is its utube. A busy host names the seconds until the next try: the page is delayed. A
+broken link is buried. A page that is read stays, so no page is put twice. The sites run on this machine.
 """
 
-from __future__ import annotations
-
-import multiprocessing
+import random
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
 from urllib.request import ProxyHandler, build_opener
@@ -23,158 +18,84 @@ from urllib.request import ProxyHandler, build_opener
 import peewee as pw
 
 import xq
-from xq.tubes import Task, Tube
-
-HOSTS, PAGES, WORKERS = 4, 12, 8
-LATER = 0.05  # seconds until the next try of a page, if its host names no time
 
 web = build_opener(ProxyHandler({}))  # the sites are on this machine
-db = pw.SqliteDatabase(None, timeout=30)
+db = pw.SqliteDatabase(tempfile.mkdtemp(prefix="xq-crawler-") + "/app.db")
 
 
-class Page(pw.Model):
-    url = pw.TextField(primary_key=True)
+class Page(xq.Task):
+    url = pw.TextField()
+    host = pw.CharField()
     title = pw.TextField(null=True)
 
     class Meta:
         database = db
 
 
-# the crawler
+xq.upgrade(
+    Page,
+    fields={"utube": "host", "unique": "url"},
+    features={"delayed": True, "buried": True, "keep": True, "ttr": 60, "utube": True, "unique": "RWTBD"},
+)
 
 
-def crawl(path: str) -> None:
-    """Crawl until no page is left. Each worker process runs this."""
-    db.init(path)
-    with closing(db):
-        pages = xq.Tubes(db).tube["pages"]
-        while task := next_of(pages):
-            try:
-                with web.open(task.data) as answer:
-                    html = answer.read().decode()
-            except HTTPError as error:
-                with error:
-                    if error.code == 503:
-                        pages.release(task, delay=float(error.headers.get("Retry-After", LATER)))
-                    else:
-                        pages.bury(task)
-                continue
-            with db.atomic():  # one transaction: the page's title, its links and its ack
-                title = re.findall("<title>(.*?)</title>", html)[0]
-                Page.update(title=title).where(Page.url == task.data).execute()
-                found(pages, [urljoin(task.data, link) for link in re.findall('href="(.*?)"', html)])
-                pages.ack(task)
+def found(url: str) -> None:
+    Page.put({"url": url, "host": urlsplit(url).netloc}, on_conflict="skip")
 
 
-def next_of(pages: Tube) -> Task | None:
-    """Take a page; None if no page is left. Taken and delayed pages may still come back or have new links."""
-    while (task := pages.take(0.1)) is None:
-        tasks = pages.statistics()["tasks"]
-        if not tasks["ready"] + tasks["taken"] + tasks["delayed"]:
-            break
-    return task
+@Page.xq.worker(workers=8)
+def crawl(page: Page) -> None:
+    try:
+        html = web.open(page.url).read().decode()
+    except HTTPError as error:
+        if error.code == 503:
+            raise xq.Retry(delay=float(error.headers["Retry-After"])) from None
+        raise xq.Bury(f"HTTP {error.code}") from None
+    with db.atomic():  # the links, the title and the ack: all or none
+        for link in re.findall('href="(.*?)"', html):
+            found(urljoin(page.url, link))
+        page.ack(update={"title": re.findall("<title>(.*?)</title>", html)[0]})
 
 
-def found(pages: Tube, urls: list[str]) -> None:
-    """Put the pages that are not in the table yet."""
-    for url in dict.fromkeys(urls):
-        if Page.insert(url=url).on_conflict_ignore().as_rowcount().execute():
-            pages.put(url, utube=urlsplit(url).netloc, ttl=3600)
+class Site(BaseHTTPRequestHandler):
+    """A site of twelve pages. Page 3 has a broken link. One answer of ten is 503."""
 
-
-# the sites
-
-
-class Site(ThreadingHTTPServer):
-    """A site whose pages link to each other and to the other sites. `most` is its maximum of simultaneous requests."""
-
-    daemon_threads = True
-
-    def __init__(self, sites: list[Site]) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.sites, self.lock, self.now, self.most, self.asked = sites, threading.Lock(), 0, 0, 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/"
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        with self.lock:
-            self.now, self.asked = self.now + 1, self.asked + 1
-            self.most = max(self.most, self.now)
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.now -= 1
-
-    def links(self, page: int) -> list[str]:
-        """Return the links to the next two pages and to the same page of the other sites. Page 3 has a broken link."""
-        here = [f"/{n}" for n in (page + 1, page + 2) if n < PAGES]
-        return [*here, *(f"{site.url}{page}" for site in self.sites), *(["/gone"] if page == 3 else [])]
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Site
+    sites: list[str] = []
+    lock = threading.Lock()
+    now, most = Counter[str](), Counter[str]()  # simultaneous requests by host
 
     def do_GET(self) -> None:
-        name = self.path.strip("/")
-        with self.server.answering():
-            time.sleep(0.005)  # the time of an answer
-            busy = self.server.asked % 10 == 0
-        if busy:
-            self.answer(503, "busy", {"Retry-After": "0.02"})
-        elif name.isdigit():
-            links = "".join(f'<a href="{link}">{link}</a>' for link in self.server.links(int(name)))
-            self.answer(200, f"<title>Page {name} of {self.server.url}</title>{links}")
-        else:
-            self.answer(404, "there is no such page")
-
-    def answer(self, code: int, text: str, headers: dict[str, str] | None = None) -> None:
+        host, number = self.headers["Host"], int(self.path[1:])
+        with self.lock:
+            self.now[host] += 1
+            self.most[host] = max(self.most[host], self.now[host])
+        time.sleep(0.005)
+        with self.lock:
+            self.now[host] -= 1
+        code = 404 if number == 404 else 503 if random.random() < 0.1 else 200
         self.send_response(code)
-        for header, value in {"Content-Length": str(len(text)), **(headers or {})}.items():
-            self.send_header(header, value)
+        self.send_header("Retry-After", "0.02")
         self.end_headers()
-        self.wfile.write(text.encode())
+        links = [f"/{number + 1}"] * (number < 11) + ["/404"] * (number == 3)
+        if code == 200:
+            text = "".join(f'<a href="{link}">' for link in [*links, *(f"{site}/{number}" for site in self.sites)])
+            self.wfile.write(f"<title>Page {number}</title>{text}".encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
-
-@contextmanager
-def online() -> Iterator[list[Site]]:
-    """Run the sites in this block."""
-    with ExitStack() as stack:
-        sites: list[Site] = []
-        for _ in range(HOSTS):
-            site = stack.enter_context(Site(sites))
-            stack.callback(site.shutdown)
-            sites.append(site)
-            threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
-        yield sites
-
-
-def main() -> None:
-    path = str(Path(tempfile.mkdtemp(prefix="xq-crawler-")) / "crawl.db")
-    db.init(path)
-    with online() as sites, closing(db):
-        db.create_tables([Page])
-        pages = xq.Tubes(db).create_tube("pages", "utubettl", ttr=60)
-        found(pages, [f"{sites[0].url}0"])
-        spawn = multiprocessing.get_context("spawn")
-        workers = [spawn.Process(target=crawl, args=(path,)) for _ in range(WORKERS)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        read = Page.select().where(Page.title.is_null(False)).count()
-        calls = pages.statistics()["calls"]
-        print(f"{WORKERS} workers read {read} pages of {HOSTS} hosts; the hosts were busy {calls['release']} times.")
-        print(f"Buried: {', '.join(sorted(urlsplit(task.data).path for task in pages.tasks_by_state('!')))}")
-        for site in sites:
-            print(f"{urlsplit(site.url).netloc} had {site.asked} requests, at most {site.most} at a time")
+        pass
 
 
 if __name__ == "__main__":
-    main()
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Site) for _ in range(4)]
+    Site.sites = [f"http://127.0.0.1:{server.server_port}" for server in servers]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    db.create_tables([Page])
+    found(f"{Site.sites[0]}/0")
+    workers = Page.xq.start()
+    while (counts := Page.stats().counts)["R"] + counts["W"] + counts["T"]:
+        time.sleep(0.05)
+    workers.stop()
+    workers.join()
+    print("Buried:", ", ".join(sorted(urlsplit(page.url).path for page in Page.xq.by_state("buried"))))
+    print(f"Read {counts['D']} pages; requests at a time to each host: {sorted(Site.most.values())}")

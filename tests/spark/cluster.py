@@ -43,7 +43,7 @@ exec {python} "$@"
 PLAY = """\
 A master and two workers run until Ctrl-C. The queue is on PostgreSQL or MariaDB:
 
-    PYSPARK_PYTHON={python} {bin}/spark-submit --master {url} examples/spark_cluster.py postgresql://user@host/database
+    PYSPARK_PYTHON={python} {bin}/spark-submit --master {url} examples/spark.py postgresql://user@host/database
 
     xq.spark.session(master="{url}")
 """

@@ -155,10 +155,10 @@ def archives(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
 def test_spark_submit_runs_the_example_and_xq_comes_by_py_files_to_the_driver_and_its_workers(workers, tmp_path, kind):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYSPARK_PYTHON": workers.python, "SPARK_LOCAL_IP": HOST, "JAVA_HOME": _java_home() or ""}
-    environment["PYSPARK_DRIVER_PYTHON"] = without_xq(tmp_path / "driver", "peewee", "apscheduler")
+    environment["PYSPARK_DRIVER_PYTHON"] = without_xq(tmp_path / "driver", "peewee", "apscheduler", "plotly")
     submit = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", workers.url]
-    submit += ["--executor-memory", "512m", "--py-files", str(_zipped()), HOME / "examples" / "spark_cluster.py"]
+    submit += ["--executor-memory", "512m", "--py-files", str(_zipped()), HOME / "examples" / "spark.py"]
     with database_on(SERVERS[kind]) as (server, name):
         command = [*submit, server.url(name)]
         ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "{'ack': 2000}\n2000 numbers, 262 of them prime" in ran.stdout, ran.stderr
+    assert "{'ack': 1999, 'bury': 1}\nBuried: 0 has no factors\nPrimes: 303\nThe report" in ran.stdout, ran.stderr
