@@ -43,7 +43,7 @@ SECTIONS = (
         "What methods return",
         "Besides tasks. A program does not make these itself.",
         (
-            *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause", "engine.plans.Plan"),
+            *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
             *("engine.operations.Operation", "engine.operations.Preview"),
             *("engine.search.Found", "engine.search.Failures", "engine.search.FailureGroup", "engine.search.Step"),
             *("engine.inspection.Finding", "engine.inspection.Process"),

@@ -28,7 +28,7 @@ Written by docs/generate.py (`make docs`) from the code and from the sentences i
 This is the SQL of one ordinary queue: a table `page` with the fields url, title, status, runat and owner, and
 `{features}`.
 
-For your own queue, `print(Page.xq.plan("take"))` prints the steps and the SQL of a call, and `Page.xq.ddl()` prints
+For your own queue, `print(Page.xq.sql("take"))` prints the SQL of a call, and `Page.xq.ddl()` prints
 what `install()` creates. [machine.md](machine.md) has the transitions.
 
 A word after a colon is a value that the call sends:
@@ -67,7 +67,7 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 - page_xq_count has the counters, and page_xq_wait the callers of `wait()` and how their tasks ended.
 """
 
-# The calls, in the order in which they are shown: title, event, options, and the rest of `plan`.
+# The calls, in the order in which they are shown: title, event, options, and the rest of `sql`.
 CALLS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "put": ("put", (), {"update": ["url"]}),
     "take": ("take", (), {}),
@@ -335,11 +335,10 @@ def _statements(queue: Any, call: str) -> Iterator[tuple[str, str]]:
     """What a call runs, and before each of several statements a comment on it."""
     event, options, more = CALLS[call]
     fields = queue._database.binding.dialect.source.fields
-    for _, statements in queue.plan(event, *options, **more).steps:
-        for line in statements.splitlines():
-            sql, _, why = line.partition("  -- ")
-            named = re.sub(r":f(\d+)", lambda found: f":{fields[int(found[1])].name}", sql)
-            yield (f"-- {why}\n" if why else ""), named
+    for line in queue.sql(event, *options, **more).splitlines():
+        sql, _, why = line.partition(";  -- ")
+        named = re.sub(r":f(\d+)", lambda found: f":{fields[int(found[1])].name}", sql.removesuffix(";"))
+        yield (f"-- {why}\n" if why else ""), named
 
 
 def _installed(sql: str) -> str:

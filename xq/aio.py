@@ -307,7 +307,7 @@ class Aio(Generic[T]):
     history = twin(Queue.history)
     current_session = twin(Queue.current_session)
     configure = twin(Queue.configure)
-    plan = twin(Queue.plan)
+    sql = twin(Queue.sql)
     install = twin(Queue.install)
     ddl = twin(Queue.ddl)
     check = twin(Queue.check)

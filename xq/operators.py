@@ -11,10 +11,10 @@ from xq.core.filters import Filter
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
 from xq.engine.acting import Acting, By
+from xq.engine.call_sql import sql_of
 from xq.engine.inspection import Finding, Inspection, Process
 from xq.engine.operations import CHUNK, Operation, Operations
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.plans import Plan, plan
 from xq.engine.search import Failures, Found, Search, Step
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
@@ -39,21 +39,21 @@ class Operators(Generic[T]):
     _acting: Acting
     _operations: Operations[T]
 
-    # plans
+    # SQL
 
-    def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
-        """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
+    def sql(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> str:
+        """Return the SQL of a call of `event` on the database of the model: `print(Page.xq.sql("take"))`.
 
         `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
         of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
         """
         if isinstance(update, str) or not isinstance(update, Iterable):
-            raise BadType(f"plan takes update= as a list of names of fields, not {shown(update)}")
+            raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
         fields = list(update)
         for name in (event, *options, *fields):
             if not isinstance(name, str):
-                raise BadType(f"plan takes the names of an event, its options and fields, not {shown(name)}")
-        return plan(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
+                raise BadType(f"sql takes the names of an event, its options and fields, not {shown(name)}")
+        return sql_of(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
 
     # acting
 
