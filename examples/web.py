@@ -1,10 +1,12 @@
 """Put tasks in an endpoint of FastAPI, and run their workers in the same process: in threads, and in the event loop.
 
-`python examples/web.py --serve` serves until Ctrl-C, as `uvicorn web:app` does in this folder. Without --serve the
-program posts two orders to itself, waits until their tasks are done, and sends itself a Ctrl-C.
+It needs `pip install fastapi uvicorn`. `python examples/web.py --serve` serves until Ctrl-C, as `uvicorn web:app` does
+in this folder. Without --serve the program posts two orders to itself, waits until their tasks are done, and sends
+itself a Ctrl-C.
 """
 
 import asyncio
+import logging
 import signal
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from fastapi import FastAPI
 
 import xq
 
+logging.basicConfig(level="INFO")  # what the workers do
 db = pw.SqliteDatabase(tempfile.mkdtemp(prefix="xq-web-") + "/app.db")
 
 

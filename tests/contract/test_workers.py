@@ -787,7 +787,7 @@ def test_each_function_gets_the_tasks_of_its_tube_and_one_those_of_all_others(ma
 def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging_is_set_up(
     make_shared, monkeypatch, capsys
 ):
-    Task = make_shared({"keep": True}, roles=("tube",))
+    Task = make_shared({"keep": True, "delayed": True}, roles=("tube", "runat"))
 
     @Task.xq.worker
     def work(found: Any) -> None:
@@ -799,6 +799,7 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
         pass
 
     Task.xq.put_many([task(tube=tube) for tube in (None, "b", "a", "a")])
+    Task.put(task(), delay=60)
     monkeypatch.setattr(logging.root, "handlers", [])
     Task.xq.run(until_empty=True)
     log = logging.getLogger("xq")
@@ -810,7 +811,7 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
     assert sorted(re.sub(r"[\d.e-]+ s$", "", line) for line in done) == [
         f"task {n} is done after " for n in range(1, 5)
     ]
-    assert end == "the workers have ended: no task is ready"
+    assert end == "the workers have ended: no task is ready, and 1 wait for their time"
 
 
 def test_a_take_waits_no_longer_once_the_program_is_to_end(make):

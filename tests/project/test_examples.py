@@ -72,7 +72,7 @@ def check(name: str, folder: Path, *arguments: str) -> None:
     if re.search("xq.spark needs|Spark needs Java", ran.stderr):
         pytest.skip(ran.stderr.splitlines()[-1])
     assert ran.returncode == 0, ran.stderr
-    unexpected = [line for line in ran.stderr.splitlines() if not re.search(r" INFO xq|task \d+ is buried", line)]
+    unexpected = [line for line in ran.stderr.splitlines() if not re.search(r"INFO[ :]xq|task \d+ is buried", line)]
     assert not unexpected or name == "spark", "Spark itself warns of this and that"
     place = 0
     for part in PRINTED[name]:

@@ -23,7 +23,7 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 DOCUMENTS = {
     "README.md": (
         "Page",
-        2,
+        1,
         "import peewee as pw\nimport xq\nfrom xq import upgrade\ndb = pw.SqliteDatabase('app.db')\n",
     ),
     "docs/django.md": ("Letter", 2, "from django.db import models\nfrom xq.adapters.django import queue, upgrade\n"),

@@ -176,7 +176,8 @@ def check(
     for line in () if json else told:
         print(line)
     if wrong := [line for line in told if not line.startswith("advice:")]:
-        say(f"{len(wrong)} to mend: install() creates what is missing, recount() counts anew")
+        advice = "install() creates what the queue lacks; recount() counts anew"
+        say(f"{len(wrong)} to mend: if the table is missing, {found.adapter.store.advice}; {advice}")
         raise typer.Exit(1)
 
 

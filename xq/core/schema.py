@@ -165,7 +165,7 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
     if lacking and any(letter != word for letter, word in statuses.items()):
         raise ConfigurationError(
             f"statuses: {PLAIN.states(lacking)} {'has' if len(lacking) == 1 else 'have'} no word, and every state of "
-            "the queue needs one"
+            f"the queue needs one: statuses={{..., {lacking[0]!r}: 'a word of yours'}}"
         )
     words: dict[str, str | int] = {**{state: state for state in machine.states}, **statuses}
     wanted = str if field.kind == "text" else int

@@ -33,7 +33,7 @@ def queue(name: str) -> Queue[Any]:
     if found is None:
         known = ", ".join(map(label, queues())) or "none"
         raise argparse.ArgumentTypeError(
-            f"{name} is not a queue: xq.adapters.django.upgrade makes it one. The queues are: {known}"
+            f"{name} is not a queue: @queue or upgrade() of xq.adapters.django makes it one. The queues are: {known}"
         )
     return found
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
+from xq.core.machine import READY, TAKEN
 from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
@@ -157,7 +158,7 @@ def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = Non
             run = Processes(
                 [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
-            log.info("the workers have ended: %s", run() or _end_of(until_empty, budget))
+            log.info("the workers have ended: %s", run() or _end_of(jobs, until_empty, budget))
         else:
             running = Running(jobs, until_empty, _budget(max_tasks))
             with _signals(running, None):
@@ -211,9 +212,16 @@ def _begin(jobs: Sequence[Job]) -> None:
         job.worker.queue.adapter.finish.log.info("working on %s", job)
 
 
-def _end_of(until_empty: bool, budget: Budget) -> str:
-    """Return why workers have ended that were not told to."""
-    return "max_tasks were taken" if budget.is_spent else "no task is ready" if until_empty else "an error"
+def _end_of(jobs: Sequence[Job], until_empty: bool, budget: Budget) -> str:
+    """Return why workers have ended that no signal and no error has ended."""
+    if budget.is_spent or not until_empty:
+        return "max_tasks were taken"
+    waiting = 0
+    for queue in {job.worker.queue.name: job.worker.queue for job in jobs}.values():
+        for state in {*queue.machine.pending} - {READY, TAKEN}:
+            with queue.adapter.store.briefly_connected():
+                waiting += queue.count(state)
+    return f"no task is ready, and {waiting} wait for their time" if waiting else "no task is ready"
 
 
 def _parts(job: Job) -> list[Job]:
@@ -339,7 +347,10 @@ class Running:
         for pool in self._pools:
             pool.close()
         if self._parent is None:
-            self._log.info("the workers have ended: %s", self._why or _end_of(program.until_empty, program.budget))
+            why = self._why or (
+                "an error" if self._errors else _end_of(self._jobs, program.until_empty, program.budget)
+            )
+            self._log.info("the workers have ended: %s", why)
 
     def _stopped(self) -> None:
         """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""

@@ -76,7 +76,9 @@ class Command(BaseCommand):
         installed = in_migrations(loader, label).get(name)
         if queue is None:
             if installed is None:
-                raise CommandError(f"{model._meta.label} is not a queue: xq.adapters.django.upgrade makes it one")
+                raise CommandError(
+                    f"{model._meta.label} is not a queue: @queue or upgrade() of xq.adapters.django makes it one"
+                )
             if installed.definition is None:
                 raise CommandError(
                     f"the last InstallQueue of {model._meta.label} names no definition, and the model has none any "
