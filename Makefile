@@ -39,7 +39,7 @@ SLOW   = -o faulthandler_timeout=600
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test gate test-all test-rest test-sqlite test-long flakes lint check format docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo test gate test-all test-rest test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -88,19 +88,23 @@ test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browser
 flakes: $(TEST) ## is a test red by chance? Those of tests/guarantees 50 times, and test-all 5 times, beside a busy loop on each core
 	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python tests/flakes.py $(ARGS)
 
-lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release
+lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release, how large the house is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/breaks.py
+	$(BIN)/python docs/house.py
 
 check: lint test ## lint and test: what to run before each commit
 
 format: $(LINT) ## put the code into the formatter's shape, mend what can be mended by a tool
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+house: $(UNITS) ## the lines of each folder beside its budget
+	@$(BIN)/python docs/house.py
 
 docs: $(LINT) $(DOCS) ## write the generated documents anew, and the site of all documents into build/site
 	$(BIN)/python docs/generate.py
