@@ -1,4 +1,4 @@
-"""Put, work off and report on tasks by Spark, on this machine or on a cluster.
+"""Put, process and report on tasks by Spark, on this machine or on a cluster.
 
 On this machine the queue is in a file of SQLite: `python examples/spark.py`. The workers of a cluster reach a queue on
 PostgreSQL or MariaDB. `make spark-cluster` starts a cluster to play with, and says how to run this there. xq need not

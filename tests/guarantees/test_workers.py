@@ -142,6 +142,22 @@ def test_workers_that_were_started_finish_their_tasks_when_they_are_stopped(make
     assert (Task.xq.count("D"), Task.xq.count("R")) == (1, 1)
 
 
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped(make_live, monkeypatch, kind):
+    for module in ("threads", "coroutines"):
+        monkeypatch.setattr(f"xq.runtime.workers.{module}.LISTEN", PATIENCE)  # they do not look by themselves in time
+    Task = make_live()
+
+    async def coroutine(found):
+        pass
+
+    Task.xq.worker(coroutine if kind == "asyncio" else print)
+    running = Task.xq.start()
+    eventually(Task.xq.waiting)
+    running.stop()
+    assert running.join(STUCK)
+
+
 def test_an_error_that_ends_a_started_worker_is_raised_by_join(make_live):
     Task = make_live()
     Task.xq.worker(print)

@@ -314,9 +314,16 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a second SIGTERM is not heard while a task is worked on",
         "xq/runtime/workers/program.py",
-        "            for pool in self._pools:\n                pool.release_all()",
-        "            for pool in self._pools[1:]:\n                pool.release_all()",
+        "        for pool in self._pools:\n            pool.release_all()",
+        "        for pool in self._pools[1:]:\n            pool.release_all()",
         (f"{CONTRACT}/test_workers.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",),
+    ),
+    Mutant(
+        "workers that wait for a task do not hear that they are stopped",
+        "xq/runtime/workers/threads.py",
+        "            source.queue.adapter.waiting.takers.wake_all()",
+        "            pass",
+        ("tests/guarantees/test_workers.py::test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped",),
     ),
     # SQL of every database
     Mutant(

@@ -22,7 +22,7 @@ LISTEN = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
-ABORTED = (128 + signal.SIGTERM, -signal.SIGTERM)  # the exit codes of a process after a second signal
+ABORTED = {code for number in PASSED_ON for code in (128 + number, -number)}  # the exit codes after a second signal
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import multiprocessing
 import signal
@@ -263,6 +264,7 @@ class Running:
         self._jobs = jobs
         self._errors = list[BaseException]()
         self._why = ""
+        self._stops = itertools.count()
         self._parent = None if shared is None else multiprocessing.parent_process()
         self._program = Program(self._failed, until_empty, budget)
         budget.begin()
@@ -274,23 +276,25 @@ class Running:
     def __repr__(self) -> str:
         return f"<workers of {', '.join(dict.fromkeys(job.worker.queue.name for job in self._jobs))}>"
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the workers end when their functions have finished."""
-        return self._program.stop.is_set()
-
     def stop(self, why: str = "stop() was called") -> None:
         """End the workers. Their functions finish; a second call releases the tasks of those that still run.
 
         It does not wait: see `join`. `why` stands in the log.
         """
-        if self.is_stopping:
-            for pool in self._pools:
-                pool.release_all()
-            return
-        self._why = why
-        self._program.stop.set()
-        self._log.info("%s: the workers finish their tasks and end; a second time releases the tasks", why)
+        if next(self._stops):
+            self._release()
+        else:
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        if not self._program.stop.is_set():
+            self._why = why
+            self._program.stop.set()
+            self._log.info("%s: the workers finish their tasks and end; a second time releases the tasks", why)
+
+    def _release(self) -> None:
+        for pool in self._pools:
+            pool.release_all()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
@@ -361,15 +365,17 @@ class Running:
 
 @contextmanager
 def _signals(running: Running, shared: Shared | None) -> Iterator[None]:
+    signals = itertools.count(1)
+
     def handle(number: int, frame: object) -> None:
-        again = running.is_stopping
-        if again and shared is not None and shared.signals.value < 2:
-            return  # a terminal or a supervisor signals the whole group, and the parent passes that on as well
-        for each in PASSED_ON if again else ():
+        # A terminal or a supervisor signals the whole group, and the parent passes that on as well: its count is right.
+        if (next(signals) if shared is None else shared.signals.value) < 2:
+            running._end(signal.Signals(number).name)
+            return
+        for each in PASSED_ON:
             signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
-        running.stop(signal.Signals(number).name)
-        if again:
-            raise SystemExit(128 + number)
+        running._release()
+        raise SystemExit(128 + number)
 
     with handled_by(handle):
         yield
