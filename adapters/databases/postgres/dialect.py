@@ -12,8 +12,8 @@ from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part, unless_silenced
-from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS, SETTINGS
+from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
+from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
 from xq.adapters.databases.searches import Column
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
@@ -25,7 +25,7 @@ from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections
 class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "10"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "11"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
@@ -83,11 +83,8 @@ class Postgres(PostgresObjects):
         made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
         listen=(f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)", f"LISTEN {CHANNEL}"),
-        # Runs often, and writes only if the value changes.
-        expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
-        f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND process = :process AND waits = (tell AND :waits))"
-        " ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits) SELECT 1 FROM may WHERE tell",
+        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) VALUES ('', :process, :waits) "
+        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",

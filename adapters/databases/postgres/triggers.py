@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.records import SETTINGS
 from xq.adapters.databases.server import PART
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.machine import ABSENT, ELSEWHERE, READY
@@ -21,11 +20,6 @@ CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
 SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
-
-
-def unless_silenced(settings: str) -> str:
-    """Return the condition that notifications are not switched off."""
-    return f"NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'notify' AND value = 0)"
 
 
 def part(n: int | str) -> str:
@@ -118,11 +112,10 @@ class Triggers:
             **{name: of.side(name) for name in ("count", "wait", "owner", "history")},
             "alive": f"{self.here}.{ALIVE}",
             "event": of.event,
+            "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {of.ours} AND {part(3)} <> '' THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END "
             "* 1000000",
         }
-        silenced = {"channel": CHANNEL, "not_silenced": unless_silenced(f"{self.here}.{SETTINGS}")}
-        known["notify"] = self._text("notify", silenced)
         if utubes:
             known |= {
                 "heads": utubes.heads,

@@ -27,10 +27,6 @@ CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {body}
 --: drop
 DROP TRIGGER IF EXISTS {name} ON {table}
 
---: notify
--- Checked each time: a waiting process notices later that notifications are switched off.
-PERFORM pg_notify('{channel}', '') WHERE {not_silenced};
-
 --: insert
 CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
     EXECUTE FUNCTION {function}
