@@ -102,6 +102,17 @@ class Postgres(PostgresObjects):
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
     def unfit(self, store: Connections) -> str | None:
+        found = store.execute(
+            "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
+            "(relkind = 'p' OR relispartition OR relpersistence = 'u') "
+            f"AND oid = to_regclass({self.literal(self.table_in_schema)})"
+        )
+        if found:
+            return (
+                "it is partitioned, or a partition: a row that moves to another one would be uncounted"
+                if found[0][0]
+                else f"it is UNLOGGED, so a crash would empty it: ALTER TABLE {self.table_in_schema} SET LOGGED"
+            )
         enum = store.execute(
             "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
             f"WHERE typtype = 'e' AND attrelid = to_regclass({self.literal(self.table_in_schema)}) "
@@ -302,19 +313,6 @@ class Postgres(PostgresObjects):
             "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3) SELECT COUNT(*) FROM old"
         )
         return bool(found >= ROLL_UP)
-
-    def unlogged(self, store: Connections) -> list[str]:
-        # All of them: a counter must not survive its tasks.
-        tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
-        made = [f"ALTER TABLE {table} SET UNLOGGED" for table in tables]
-        ((numbers,),) = store.execute(
-            f"SELECT pg_get_serial_sequence({self.literal(self.table_in_schema)}, "
-            f"{self.literal(self.source.key[0].column)}) WHERE current_setting('server_version_num')::int >= 150000 "
-            "UNION ALL SELECT NULL LIMIT 1"
-        )
-        # Since PostgreSQL 15 the sequence becomes unlogged with its table and restarts after a crash, but keys must not
-        # repeat.
-        return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
 
     @property
     def lock_task(self) -> str:

@@ -62,16 +62,17 @@ class Triggers:
 
     def all(self) -> list[Object]:
         new, old = self._of_version("changed", "new", "is"), self._of_version("changed", "old", "was")
-        found = [self._object("insert", self._created("insert", "insert", new | old))]
+        found = [self._object("insert", self._created("insert", new | old))]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
             gone = new | old | {"rows": rows}
             if self.of.groups:
                 gone["groups_left"] = self._text(f"groups_left_by_{event}", self.known | old)
-            found.append(self._object(event, self._created(event, event, gone, body="delete_body")))
-        found.append(self._object("update", self._update()))
+            found.append(self._object(event, self._created(event, gone, body="delete_body")))
+        change = self._of_version("OLD", "old", "was") | self._of_version("NEW", "new", "is") | self._of_change()
+        found.append(self._object("update", self._created("update", self.known | change)))
         if self.of.groups:
             both = self._of_version("was", "old", "was") | self._of_version("became", "new", "is")
-            found.append(self._object("update_utube", self._created("update_utube", "update_utube", both)))
+            found.append(self._object("update_utube", self._created("update_utube", both)))
         return found
 
     # making
@@ -81,22 +82,14 @@ class Triggers:
         dropped = self._text("drop", {"name": of.quote(of.name(suffix)), "table": of.table_in_schema})
         return of.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
 
-    def _update(self) -> str:
-        """Return the SQL that creates the trigger of an update: for each row, or for all rows of a statement."""
-        values = self._of_version("OLD", "old", "was") | self._of_version("NEW", "new", "is") | self._of_change()
-        for included in ("worth_a_look", "row_changed"):
-            values[included] = self._text(included, self.known | values)
-        ways = {way: self._created(f"update_{way}", "update", values) for way in ("by_statement", "by_row")}
-        return self._text("create_update", {"is_partitioned": self.made_for.is_partitioned, **ways})
-
-    def _created(self, text: str, suffix: str, values: Mapping[str, str], body: str = "") -> str:
+    def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> str:
         """Return the SQL that creates a trigger and its function, whose text is `body` if it is not its own."""
         of = self.made_for
         function, name = f"{of.object(of.name(suffix))}()", of.quote(of.name(suffix))
-        lines = f"#variable_conflict use_variable\n{self._text(body or f'{text}_body', {**self.known, **values})}"
+        lines = f"#variable_conflict use_variable\n{self._text(body or f'{suffix}_body', {**self.known, **values})}"
         made = self._text("create_function", {"function": function, "body": dollars(lines)})
         mine = {"name": name, "table": of.table_in_schema, "function": function}
-        trigger = self._text(text, {**values, **mine})
+        trigger = self._text(suffix, {**values, **mine})
         creating = {"create_function": of.literal(made), "here": of.literal(self.here), "create_trigger": trigger}
         return self._text("create", creating)
 
@@ -154,7 +147,6 @@ class Triggers:
             "its_old_owner": of.same_key("o", "OLD"),
             "its_new_owner": of.same_key("o", "NEW"),
             "its_wait": of.same_wait("", "OLD"),
-            "same_key": " AND ".join(f"was.{key} = became.{key}" for key in of.keys),
             "watched_differ": " OR ".join(map(self._differ, of.watched())),
             "new_timer_is_soon": self._new_timer(),
         }
