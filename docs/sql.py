@@ -174,13 +174,12 @@ finished tasks. page_xq_runat finds the tasks that are due, and all taken tasks 
 A trigger of inserts, deletes or TRUNCATE fires once for each statement, and counts all rows together: `changed` is
 the transition table, or before a TRUNCATE the table itself. The trigger of updates fires for each row, because only
 there the old row and the new row are known to be the same task, even if the key changed. Its WHEN keeps PostgreSQL
-from calling the function for updates that the queue does not need. (`install()` creates another one on a partitioned
-table, for each statement: a row that moves to another partition fires no update trigger of rows.) ⟨event⟩ is the
-event if the context is of this statement and of this queue; otherwise a program without xq wrote, and the event is a
-write. `pg_notify` notifies other processes, but only if one of them waits or listens, because PostgreSQL serialises
-commits that notify. `"runat" < (⟨server time⟩ + 1.0)` is a timer that would pass before the next poll, once a second.
-`install()` creates each function in a DO block which puts the name of the current schema in front of the tables (here
-public), so the function needs no search_path of its own: to set one costs a tenth of a put.
+from calling the function for updates that the queue does not need. ⟨event⟩ is the event if the context is of this
+statement and of this queue; otherwise a program without xq wrote, and the event is a write. `pg_notify` notifies other
+processes, but only if one of them waits or listens, because PostgreSQL serialises commits that notify. A timer would
+pass before the next poll, once a second, if `"runat" < (⟨server time⟩ + 1.0)`. `install()` creates each function in a
+DO block which puts the name of the current schema in front of the tables (here public), so the function needs no
+search_path of its own: to set one costs a tenth of a put.
 """,
     },
     "MariaDB": {

@@ -701,23 +701,15 @@ class Queue(Operators[T]):
             self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
-    def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:
+    def configure(self, *, session_ttr: float | None) -> None:
         """Store a setting that all queues of this database share.
 
         `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0), so that
-        `session(uuid)` can rejoin it. `notify`: whether PostgreSQL notifies waiting processes of new tasks (NOTIFY).
-        Without it they poll every 2 to 20 ms. Other databases ignore `notify`.
+        `session(uuid)` can rejoin it.
         """
-        if session_ttr is not MISSING:
-            seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
-            self._set("session_ttr", seconds or 0.0)
-        if notify is not MISSING:
-            if not isinstance(notify, bool):
-                raise BadType(f"notify is True or False, not {shown(notify)}")
-            self._set("notify", float(notify))
-
-    def _set(self, name: str, value: float) -> None:
-        self._database.execute(self._database.dialect.set_setting, {"name": name, "value": value})
+        seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
+        values = {"name": "session_ttr", "value": seconds or 0.0}
+        self._database.execute(self._database.dialect.set_setting, values)
 
     # installing
 

@@ -263,10 +263,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def add_up_history(self, store: Connections) -> None:
         """Add to the counters the transitions that only rows of the history count, if there is an installation."""
 
-    def unlogged(self, store: Connections) -> list[str]:
-        """Return SQL that makes writes faster, but a crash of the server deletes the tasks and all their records."""
-        return []
-
     # installing
 
     @abstractmethod

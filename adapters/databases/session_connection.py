@@ -32,7 +32,6 @@ ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows tha
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease
 IDLE = 1.0  # seconds without a waiter after which the process turns notifications off
-ASKED = 0.5  # seconds after which a process with waiters checks again whether the server may notify
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class SessionSql:
     made: str  # finds a row if ALIVE exists
     number: str  # the server's number of the connection
     listen: tuple[str, ...]  # registers the process `:process` for notifications; empty if the server has none
-    expect: str  # stores whether the process has waiters (`:waits`); finds a row if notifications are not switched off
+    expect: str  # stores whether the process has waiters (`:waits`)
     tell: str  # notifies the registered processes
     lock: str  # acquires `:lock`, a number of 62 bits, until the connection ends; returns whether it succeeded
     unlock: str
@@ -91,9 +90,7 @@ class SessionConnection(LivenessLocks):
         self._lost: list[str] = []
         self._kept: set[str] = set()  # sessions that were released while the server accepted no writes
         self._expects = False  # whether the server has recorded that this process has waiters
-        self._silenced = False  # whether notifications are switched off
         self._expected_at = 0.0  # the monotonic time at which a waiter was last reported
-        self._asked_at = 0.0  # the monotonic time of the last `expect` at the server
         self.on_notification: Callable[[], None] = lambda: None  # called when a notification arrives with a result
         self._renewed = time.monotonic()
         self._lapsed: set[str] = set()  # the sessions that expired before they were renewed
@@ -159,7 +156,7 @@ class SessionConnection(LivenessLocks):
                         for sql in (self._sql.forget, *self._sql.listen) if self._sql.listen else ():
                             self._run(sql, process=self._process)
                         self._connector.driver.on_notification(connection, lambda: self.on_notification())
-                    self._expects = self._silenced = False
+                    self._expects = False
                 except BaseException:
                     self._connection = None
                     with suppress(Exception):
@@ -190,7 +187,7 @@ class SessionConnection(LivenessLocks):
     @property
     def listens(self) -> bool:
         """Whether the server notifies of commits now."""
-        return self.is_open and self._stays and bool(self._sql.listen) and not self._silenced
+        return self.is_open and self._stays and bool(self._sql.listen)
 
     def expect(self, waiting: bool) -> bool:
         """Record at the server whether this process has a waiter. Returns whether notifications begin now."""
@@ -198,17 +195,14 @@ class SessionConnection(LivenessLocks):
             now = time.monotonic()
             if waiting:
                 self._expected_at = now
-                due = not self._expects or now > self._asked_at + ASKED
-            else:
-                due = self._expects and now > self._expected_at + IDLE
-            if not due or not self._stays or not self._sql.listen:
+            elif now <= self._expected_at + IDLE:
+                return False
+            if waiting == self._expects or not self._stays or not self._sql.listen:
                 return False
             self.open()
-            self._asked_at = now
-            notified = self._expects and not self._silenced
-            self._silenced = not self._run(self._sql.expect, process=self._process, waits=waiting)
+            self._run(self._sql.expect, process=self._process, waits=waiting)
             self._expects = waiting
-            return waiting and not self._silenced and not notified
+            return waiting
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)

@@ -249,6 +249,33 @@ def test_a_status_of_postgresqls_enum_is_refused_and_one_of_mariadbs_works(subte
                 assert maker(model=model).put({}).take()
 
 
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("ALTER TABLE task RENAME TO old; CREATE TABLE task (LIKE old) PARTITION BY HASH (id)", "partitioned"),
+        (
+            "CREATE TABLE whole (LIKE task) PARTITION BY HASH (id);"
+            "ALTER TABLE whole ATTACH PARTITION task FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+            "partitioned, or a partition",
+        ),
+        ("ALTER TABLE task SET UNLOGGED", "UNLOGGED"),
+    ],
+)
+def test_a_partitioned_or_unlogged_table_of_postgresql_is_refused_by_name(sql, told):
+    with maker_on("postgres") as maker:
+        model: Any = maker.model()
+        model.create_table()
+        maker.db.execute_sql(sql)
+        with pytest.raises(xq.ConfigurationError, match=f"cannot be installed: it is {told}") as refused:
+            maker(model=model)
+        if told == "UNLOGGED":
+            maker.db.execute_sql(str(refused.value).partition("crash would empty it: ")[2])  # as it says
+            model.xq.install()
+            assert model.take() is None
+            maker.db.execute_sql(sql)
+            assert "it is UNLOGGED" in " ".join(model.xq.check())
+
+
 # columns
 
 COMPOSITE: dict[str, Any] = {

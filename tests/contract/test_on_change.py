@@ -166,6 +166,25 @@ def test_what_is_rolled_back_to_a_savepoint_is_not_told(Task, heard):
     assert heard == ["2 X-R put", "4 X-R put"]
 
 
+def test_what_is_rolled_back_as_a_whole_is_not_told(Task, heard):
+    db = Task._meta.database
+    with db.manual_commit():
+        for key, end in ((2, db.rollback), (3, db.commit)):
+            db.begin()
+            Task.put({"id": key})
+            end()
+    for key, end in ((4, "ROLLBACK"), (5, "COMMIT")):  # by plain SQL
+        db.execute_sql("BEGIN")
+        Task.put({"id": key})
+        db.execute_sql(end)
+    with db.atomic():  # PostgreSQL rolls back at the COMMIT after an error
+        Task.put({"id": 6})
+        with suppress(pw.PeeweeException):
+            db.execute_sql("SELECT * FROM nowhere")
+    kept = (3, 5) if isinstance(db, pw.PostgresqlDatabase) else (3, 5, 6)
+    assert heard == [f"{key} X-R put" for key in kept]
+
+
 def test_an_exception_is_logged_and_harms_nothing(Task, caplog):
     def fails(*told: object) -> None:
         raise ZeroDivisionError("in the callback")

@@ -732,8 +732,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "PostgreSQL does not notify",
-        "adapters/databases/postgres/triggers.sql",
-        "PERFORM pg_notify('{channel}', '') WHERE {not_silenced};",
+        "adapters/databases/postgres/triggers.py",
+        "PERFORM pg_notify('{CHANNEL}', '');",
         "PERFORM 1;",
         (f"{GUARANTEES}/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",),
     ),

@@ -288,13 +288,6 @@ class Installation:
         ]
         return [*features, *roles, *statuses, *others]
 
-    def set_unlogged(self) -> list[str]:
-        """Make writes faster, but lose all tasks in a crash, if the database can. Return the SQL that was executed."""
-        statements = self.dialect.unlogged(self.store)
-        for sql in statements:
-            self.store.execute(sql)
-        return statements
-
     def advice(self) -> list[str]:
         """Return messages that name a definition which costs less."""
         if "owner" in self.dialect.roles:

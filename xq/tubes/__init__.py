@@ -132,8 +132,7 @@ class Tubes:
         - `ttl`, `ttr`: seconds. ttr is ttl by default; ttl is unlimited by default.
         - `pri`: the default of put.
         - `capacity`: a put into a tube with this many tasks waits or returns None. 0: unlimited.
-        - `temporary`: writes are faster where the database allows it, but a crash of the server may lose tasks.
-        - `storage_mode`: accepted for compatibility, without effect.
+        - `temporary`, `storage_mode`: accepted for compatibility, without effect.
 
         `on_task_change` is called as by Tube.on_task_change. `if_not_exists` returns an existing tube of this name,
         whatever its type and options. Raises TubeExists, FeatureOff for an option that the type lacks, BadType for one

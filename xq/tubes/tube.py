@@ -183,8 +183,6 @@ class Tube:
     def create(self) -> None:
         """Create the table and the objects of the tube in the database."""
         self.model.create_table()
-        if self.options.get("temporary"):
-            self._queue.adapter.installation.set_unlogged()
 
     def stop(self) -> None:
         """Stop using the tube in this process."""

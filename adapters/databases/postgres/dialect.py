@@ -12,8 +12,8 @@ from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part, unless_silenced
-from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS, SETTINGS
+from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
+from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
 from xq.adapters.databases.searches import Column
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
@@ -25,7 +25,7 @@ from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections
 class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "10"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "11"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
@@ -83,11 +83,8 @@ class Postgres(PostgresObjects):
         made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
         listen=(f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)", f"LISTEN {CHANNEL}"),
-        # Runs often, and writes only if the value changes.
-        expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
-        f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND process = :process AND waits = (tell AND :waits))"
-        " ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits) SELECT 1 FROM may WHERE tell",
+        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) VALUES ('', :process, :waits) "
+        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
@@ -105,6 +102,17 @@ class Postgres(PostgresObjects):
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
     def unfit(self, store: Connections) -> str | None:
+        found = store.execute(
+            "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
+            "(relkind = 'p' OR relispartition OR relpersistence = 'u') "
+            f"AND oid = to_regclass({self.literal(self.table_in_schema)})"
+        )
+        if found:
+            return (
+                "it is partitioned, or a partition: a row that moves to another one would be uncounted"
+                if found[0][0]
+                else f"it is UNLOGGED, so a crash would empty it: ALTER TABLE {self.table_in_schema} SET LOGGED"
+            )
         enum = store.execute(
             "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
             f"WHERE typtype = 'e' AND attrelid = to_regclass({self.literal(self.table_in_schema)}) "
@@ -305,19 +313,6 @@ class Postgres(PostgresObjects):
             "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3) SELECT COUNT(*) FROM old"
         )
         return bool(found >= ROLL_UP)
-
-    def unlogged(self, store: Connections) -> list[str]:
-        # All of them: a counter must not survive its tasks.
-        tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
-        made = [f"ALTER TABLE {table} SET UNLOGGED" for table in tables]
-        ((numbers,),) = store.execute(
-            f"SELECT pg_get_serial_sequence({self.literal(self.table_in_schema)}, "
-            f"{self.literal(self.source.key[0].column)}) WHERE current_setting('server_version_num')::int >= 150000 "
-            "UNION ALL SELECT NULL LIMIT 1"
-        )
-        # Since PostgreSQL 15 the sequence becomes unlogged with its table and restarts after a crash, but keys must not
-        # repeat.
-        return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
 
     @property
     def lock_task(self) -> str:

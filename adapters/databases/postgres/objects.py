@@ -12,7 +12,7 @@ from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import Server
 from xq.core.errors import ConfigurationError
-from xq.core.ports import REFUSALS, Connections, ErrorKind
+from xq.core.ports import Connections
 
 
 class PostgresObjects(Server):
@@ -43,25 +43,11 @@ class PostgresObjects(Server):
                 f"{self.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
                 f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
             )
-        try:
-            with self.creating(store):
-                # Query a table: to_regclass alone may miss what others have dropped meanwhile.
-                if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
-                    self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
-                yield
-        except Exception as error:
-            unique = self.machine.guard("unique") and store.classify(error) not in (ErrorKind.NOT_DATABASE, *REFUSALS)
-            if not unique or not store.execute(self.is_partitioned):
-                raise
-            raise ConfigurationError(
-                f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
-                f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
-            ) from error
-
-    @property
-    def is_partitioned(self) -> str:
-        """Return a query that finds a row if the table is partitioned."""
-        return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
+        with self.creating(store):
+            # Query a table: to_regclass alone may miss what others have dropped meanwhile.
+            if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
+                self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
+            yield
 
     # what is installed
 
@@ -74,7 +60,7 @@ class PostgresObjects(Server):
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
         found = store.execute(
-            "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
+            "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "
             f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
             f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
             "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.records import SETTINGS
 from xq.adapters.databases.server import PART
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.machine import ABSENT, ELSEWHERE, READY
@@ -21,11 +20,6 @@ CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
 SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
-
-
-def unless_silenced(settings: str) -> str:
-    """Return the condition that notifications are not switched off."""
-    return f"NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'notify' AND value = 0)"
 
 
 def part(n: int | str) -> str:
@@ -68,16 +62,17 @@ class Triggers:
 
     def all(self) -> list[Object]:
         new, old = self._of_version("changed", "new", "is"), self._of_version("changed", "old", "was")
-        found = [self._object("insert", self._created("insert", "insert", new | old))]
+        found = [self._object("insert", self._created("insert", new | old))]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
             gone = new | old | {"rows": rows}
             if self.of.groups:
                 gone["groups_left"] = self._text(f"groups_left_by_{event}", self.known | old)
-            found.append(self._object(event, self._created(event, event, gone, body="delete_body")))
-        found.append(self._object("update", self._update()))
+            found.append(self._object(event, self._created(event, gone, body="delete_body")))
+        change = self._of_version("OLD", "old", "was") | self._of_version("NEW", "new", "is") | self._of_change()
+        found.append(self._object("update", self._created("update", self.known | change)))
         if self.of.groups:
             both = self._of_version("was", "old", "was") | self._of_version("became", "new", "is")
-            found.append(self._object("update_utube", self._created("update_utube", "update_utube", both)))
+            found.append(self._object("update_utube", self._created("update_utube", both)))
         return found
 
     # making
@@ -87,22 +82,14 @@ class Triggers:
         dropped = self._text("drop", {"name": of.quote(of.name(suffix)), "table": of.table_in_schema})
         return of.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
 
-    def _update(self) -> str:
-        """Return the SQL that creates the trigger of an update: for each row, or for all rows of a statement."""
-        values = self._of_version("OLD", "old", "was") | self._of_version("NEW", "new", "is") | self._of_change()
-        for included in ("worth_a_look", "row_changed"):
-            values[included] = self._text(included, self.known | values)
-        ways = {way: self._created(f"update_{way}", "update", values) for way in ("by_statement", "by_row")}
-        return self._text("create_update", {"is_partitioned": self.made_for.is_partitioned, **ways})
-
-    def _created(self, text: str, suffix: str, values: Mapping[str, str], body: str = "") -> str:
+    def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> str:
         """Return the SQL that creates a trigger and its function, whose text is `body` if it is not its own."""
         of = self.made_for
         function, name = f"{of.object(of.name(suffix))}()", of.quote(of.name(suffix))
-        lines = f"#variable_conflict use_variable\n{self._text(body or f'{text}_body', {**self.known, **values})}"
+        lines = f"#variable_conflict use_variable\n{self._text(body or f'{suffix}_body', {**self.known, **values})}"
         made = self._text("create_function", {"function": function, "body": dollars(lines)})
         mine = {"name": name, "table": of.table_in_schema, "function": function}
-        trigger = self._text(text, {**values, **mine})
+        trigger = self._text(suffix, {**values, **mine})
         creating = {"create_function": of.literal(made), "here": of.literal(self.here), "create_trigger": trigger}
         return self._text("create", creating)
 
@@ -118,11 +105,10 @@ class Triggers:
             **{name: of.side(name) for name in ("count", "wait", "owner", "history")},
             "alive": f"{self.here}.{ALIVE}",
             "event": of.event,
+            "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {of.ours} AND {part(3)} <> '' THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END "
             "* 1000000",
         }
-        silenced = {"channel": CHANNEL, "not_silenced": unless_silenced(f"{self.here}.{SETTINGS}")}
-        known["notify"] = self._text("notify", silenced)
         if utubes:
             known |= {
                 "heads": utubes.heads,
@@ -161,7 +147,6 @@ class Triggers:
             "its_old_owner": of.same_key("o", "OLD"),
             "its_new_owner": of.same_key("o", "NEW"),
             "its_wait": of.same_wait("", "OLD"),
-            "same_key": " AND ".join(f"was.{key} = became.{key}" for key in of.keys),
             "watched_differ": " OR ".join(map(self._differ, of.watched())),
             "new_timer_is_soon": self._new_timer(),
         }

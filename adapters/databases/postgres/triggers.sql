@@ -27,10 +27,6 @@ CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {body}
 --: drop
 DROP TRIGGER IF EXISTS {name} ON {table}
 
---: notify
--- Checked each time: a waiting process notices later that notifications are switched off.
-PERFORM pg_notify('{channel}', '') WHERE {not_silenced};
-
 --: insert
 CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
     EXECUTE FUNCTION {function}
@@ -145,142 +141,103 @@ WITH xq_c AS MATERIALIZED (
 DELETE FROM {heads};
 DELETE FROM {dirty_groups};
 
---: create_update
--- In a partitioned table, a row that moves to another partition is deleted here and inserted there. A trigger of the
--- update of rows does not see that, and neither do those of statements that delete and insert.
-IF EXISTS ({is_partitioned}) THEN
-    {by_statement}
-ELSE
-    {by_row}
-END IF;
-
---: worth_a_look
--- A change that a trigger must see: of a watched column, or a timer that another program has set.
-{watched_differ}
+--: update
+CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
+    -- A change that a trigger must see: of a watched column, or a timer that another program has set.
+    {watched_differ}
 --? timers
-OR {new_timer_is_soon}
+    OR {new_timer_is_soon}
 --? history
--- A statement of xq that writes a status is a transition, even if the status stays the same.
-OR COALESCE(current_setting('xq.context', true), '') <> ''
---? end
-
---: update_by_row
-CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({worth_a_look}) EXECUTE FUNCTION {function}
-
---: update_by_row_body
---? history
-DECLARE
-    event_name text := {event};
-    at_us bigint := {at};
---? end
-BEGIN
-    {row_changed}
-    RETURN NULL;
-END
-
---: update_by_statement
-CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT
-    EXECUTE FUNCTION {function}
-
---: update_by_statement_body
-DECLARE
-    pair record;
-    old {table};
-    new {table};
---? history
-    event_name text := {event};
-    at_us bigint := {at};
---? end
-BEGIN
-    FOR pair IN
-        SELECT CAST(was.* AS {table}) AS was, CAST(became.* AS {table}) AS became
-        FROM was FULL JOIN became ON {same_key}
-    LOOP
-        old := pair.was;
-        new := pair.became;
-        CONTINUE WHEN ({worth_a_look}) IS NOT TRUE;
-        {row_changed}
-    END LOOP;
-    RETURN NULL;
-END
-
---: row_changed
--- From OLD to NEW, either of which is NULL if it has no partner with its key.
---? owners
-IF (({old} <> {new} OR ({was_taken} AND {other_key}))
-    AND NOT ({is_taken} AND EXISTS (SELECT 1 FROM {owner} AS o WHERE {its_new_owner}))
-) THEN
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT '', source, {new}, 1 FROM (
-            SELECT CASE WHEN {was_taken} THEN COALESCE((SELECT taken_from FROM {owner} AS o WHERE {its_old_owner}), '')
-                ELSE '' END || CASE WHEN {old} <> {new} THEN {old} ELSE '' END AS source
-        ) AS xq_e WHERE source <> '';
-END IF;
---? not owners
-IF ({old} <> {new}) THEN
-    INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
-END IF;
---? tubes
-IF (NOT {other_tube} AND {is_counted} AND {old} <> {new}) THEN
-    INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, {old}, {new}, 1);
-END IF;
--- A task that changes its tube leaves one and enters the other: '-' is the other tube.
-IF ({other_tube} AND {was_counted} AND {surely_was}) THEN
-    INSERT INTO {count} (tube, source, target, n)
-        VALUES ({old_tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1);
-END IF;
-IF ({other_tube} AND {is_counted} AND {surely_is}) THEN
-    INSERT INTO {count} (tube, source, target, n)
-        VALUES ({new_tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1);
-END IF;
---? history
-IF ({other_key}) THEN
-    -- A task whose key changes is another task.
-    IF ({surely_was}) THEN
-        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-                CASE WHEN {was_taken} THEN {old_owner} END);
-    END IF;
-    IF ({surely_is}) THEN
-        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
-                CASE WHEN {is_taken} THEN {new_owner} END);
-    END IF;
-ELSE
     -- A statement of xq that writes a status is a transition, even if the status stays the same.
-    IF (({surely_was} OR {surely_is}) AND ({other_status} OR event_name <> 'write')) THEN
-        INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
-                CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
-    END IF;
-END IF;
+    OR COALESCE(current_setting('xq.context', true), '') <> ''
+--? end
+) EXECUTE FUNCTION {function}
+
+--: update_body
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+--? end
+BEGIN
 --? owners
-IF ({was_taken} AND ({other_status} OR {other_key})) THEN
-    DELETE FROM {owner} WHERE {its_owner};
-END IF;
+    IF (({old} <> {new} OR ({was_taken} AND {other_key}))
+        AND NOT ({is_taken} AND EXISTS (SELECT 1 FROM {owner} AS o WHERE {its_new_owner}))
+    ) THEN
+        INSERT INTO {count} (tube, source, target, n)
+            SELECT '', source, {new}, 1 FROM (
+                SELECT CASE WHEN {was_taken}
+                    THEN COALESCE((SELECT taken_from FROM {owner} AS o WHERE {its_old_owner}), '')
+                    ELSE '' END || CASE WHEN {old} <> {new} THEN {old} ELSE '' END AS source
+            ) AS xq_e WHERE source <> '';
+    END IF;
+--? not owners
+    IF ({old} <> {new}) THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
+    END IF;
+--? tubes
+    IF (NOT {other_tube} AND {is_counted} AND {old} <> {new}) THEN
+        INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, {old}, {new}, 1);
+    END IF;
+    -- A task that changes its tube leaves one and enters the other: '-' is the other tube.
+    IF ({other_tube} AND {was_counted} AND {surely_was}) THEN
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES ({old_tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1);
+    END IF;
+    IF ({other_tube} AND {is_counted} AND {surely_is}) THEN
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES ({new_tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1);
+    END IF;
+--? history
+    IF ({other_key}) THEN
+        -- A task whose key changes is another task.
+        IF ({surely_was}) THEN
+            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+                VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+                    CASE WHEN {was_taken} THEN {old_owner} END);
+        END IF;
+        IF ({surely_is}) THEN
+            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+                VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
+                    CASE WHEN {is_taken} THEN {new_owner} END);
+        END IF;
+    ELSE
+        -- A statement of xq that writes a status is a transition, even if the status stays the same.
+        IF (({surely_was} OR {surely_is}) AND ({other_status} OR event_name <> 'write')) THEN
+            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+                VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
+                    CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
+        END IF;
+    END IF;
+--? owners
+    IF ({was_taken} AND ({other_status} OR {other_key})) THEN
+        DELETE FROM {owner} WHERE {its_owner};
+    END IF;
 --? end
-IF (COALESCE({was_pending}, FALSE) AND (NOT COALESCE({is_pending}, FALSE) OR {other_key})
-    AND EXISTS (SELECT 1 FROM {wait})
-) THEN
-    UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
-        WHERE {its_wait} AND event IS NULL;
-    IF FOUND THEN {notify} END IF;
-END IF;
--- A task is ready, a limited queue has room, a task no longer blocks others, or a timer passes soon.
-IF (
-    (({is_ready}
+    IF (COALESCE({was_pending}, FALSE) AND (NOT COALESCE({is_pending}, FALSE) OR {other_key})
+        AND EXISTS (SELECT 1 FROM {wait})
+    ) THEN
+        UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
+            WHERE {its_wait} AND event IS NULL;
+        IF FOUND THEN {notify} END IF;
+    END IF;
+    -- A task is ready, a limited queue has room, a task no longer blocks others, or a timer passes soon.
+    IF (
+        (({is_ready}
 --? limited
-        OR ({was_limited} AND NOT {is_limited})
+            OR ({was_limited} AND NOT {is_limited})
 --? blocking
-        OR ({was_blocking} AND NOT {is_taken})
+            OR ({was_blocking} AND NOT {is_taken})
 --? end
-    ) AND EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits))
+        ) AND EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits))
 --? timers
-    OR {is_soon}
+        OR {is_soon}
 --? end
-) THEN
-    {notify}
-END IF;
+    ) THEN
+        {notify}
+    END IF;
+    RETURN NULL;
+END
 
 --: update_utube
 CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT
