@@ -8,7 +8,7 @@ try:
     from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
     from xq.adapters.spark.consume import consume
     from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
-    from xq.adapters.spark.live import stream, write_batch
+    from xq.adapters.spark.live import stream
     from xq.adapters.spark.report import Report, report
     from xq.adapters.spark.session import register, session
     from xq.adapters.spark.source import options
@@ -37,5 +37,4 @@ __all__ = [
     "snapshot",
     "stream",
     "tasks",
-    "write_batch",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-CHECKPOINTS = "xq_sink"  # the stream and the last batch of each sink; the name is that of version 0.1
+CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
 
 # The columns of the throughput view. A finished task does not count again when it leaves D or Z.
 _LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
@@ -23,7 +23,7 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 
 
 class CheckpointTable:
-    """The SQL of the checkpoints: the last batch of each sink."""
+    """The SQL of the checkpoints: the last batch of each table that streams write, its `sink`."""
 
     def __init__(self, dialect: Dialect) -> None:
         text = dialect.varying(255)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import xq
 from xq.adapters.spark.exchange import Exchange, Result
@@ -24,29 +24,25 @@ def consume(
     batch: int = 10_000,
     on_error: Literal["bury", "release"] = "bury",
     timeout: float | None = 0,
-    *,
-    also: Callable[[list[Row]], object] | None = None,
 ) -> Counter[str]:
     """Process the ready tasks of a queue, up to `batch` at once, until none arrives within `timeout` seconds.
 
     `work` gets the tasks as a DataFrame with the columns of `format("xq")`. It returns one with the key, the fields to
     set, and optionally `xq_error`. One transaction writes the changed fields and acks the tasks. A task with an
     xq_error is buried, and the error is written to the role error if that is mapped; with on_error="release" it is
-    released unchanged. A task whose row is missing is treated the same way. `also` is called within the transaction
-    with the returned rows, for writes to the same database. It is called again if the database undid the transaction (a
-    deadlock).
+    released unchanged. A task whose row is missing is treated the same way.
 
     A session of this call takes the tasks. When the process ends, even by kill -9, they are ready again within a
     second. Released tasks go back at the end of the call, so that it does not take them again. If ttr times the tasks,
     a heartbeat thread touches them. If another process has taken a task away meanwhile, nothing of it is written.
 
-    Returns how many tasks there were by outcome: ack, bury, release, lost. If `work` or `also` raises, all unfinished
-    tasks are released and the error is raised. Raises BadValue for a frame without the key, with a column that is not a
+    Returns how many tasks there were by outcome: ack, bury, release, lost. If `work` raises, all unfinished tasks are
+    released and the error is raised. Raises BadValue for a frame without the key, with a column that is not a
     field, with a changed field of the queue's own, or with an unknown or repeated task; FeatureOff for "bury" without
     the feature buried; and ConfigurationError for an in-memory database.
     """
     handle = queue_of(queue)
-    _check(handle, work, batch, on_error, also)
+    _check(handle, work, batch, on_error)
     check_session(spark, handle)
     exchange = Exchange(handle)
     outcomes: Counter[str] = Counter()
@@ -60,14 +56,12 @@ def consume(
         if failed:
             why = [results[key].error for key in failed] if "error" in handle.roles else None
             handle.bury_many([own[key] for key in failed], update=[results[key].update for key in failed], error=why)
-        if also is not None:
-            also([row for key in returned if (row := results[key].row) is not None])
         return [*done, *failed]
 
     with Leases(handle) as leases:
         while tasks := leases.take(batch, timeout):
             sent = {key: exchange.sent(data) for key, data in tasks.items()}
-            results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent, also is not None)
+            results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)
             ended, lost = leases.finish(partial(finish, results), tasks)
             failed = sum(results[key].error is not None for key in ended)
             outcomes.update(ack=len(ended) - failed, bury=failed, lost=len(lost))
@@ -76,11 +70,10 @@ def consume(
     return +outcomes
 
 
-def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object, also: object) -> None:
+def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object) -> None:
     """Raise the error of invalid arguments, before any task is taken."""
-    for name, function in {"work": work, **({} if also is None else {"also": also})}.items():
-        if not callable(function):
-            raise BadType(f"{name} is a function, not {shown(function)}")
+    if not callable(work):
+        raise BadType(f"work is a function, not {shown(work)}")
     if isinstance(batch, bool) or not isinstance(batch, int):
         raise BadType(f"batch is a number of tasks, not {shown(batch)}")
     if batch < 1:

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import TimestampNTZType
+from pyspark.sql import DataFrame, SparkSession
 
 import xq
 from xq.adapters.spark.arrow import STORED
@@ -25,9 +24,8 @@ JSON = ("JSON", "JSONB")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a task: its row, the fields to write, and an error or None."""
+    """The result of a task: the fields to write, and an error or None."""
 
-    row: Row | None
     update: Mapping[str, Any]
     error: str | None
 
@@ -55,8 +53,8 @@ class Exchange:
         arrays = [pa.array([task[field.name] for task in tasks], field.type) for field in self._arrow]
         return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=self._arrow), self._schema)
 
-    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]], with_rows: bool) -> dict[Any, Result]:
-        """Return the results of the sent tasks; both are by key. Rows cost time. Raises BadType and BadValue."""
+    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
+        """Return the results of the sent tasks; both are by key. Raises BadType and BadValue."""
         if not isinstance(frame, DataFrame):
             raise BadType(f"work returns a DataFrame, not {shown(frame)}")
         names = frame.columns
@@ -74,7 +72,7 @@ class Exchange:
         keys = {self._key_in(task): key for key, task in sent.items()}
         found: dict[Any, Result] = {}
         some = frame.limit(len(keys) + 1)  # one row more means a repeated task, or one of another batch
-        for row, received in _by_row(some) if with_rows else _by_column(some):
+        for received in _rows(some):
             values = dict(zip(names, received, strict=True))
             part = self._key_in(values)
             if part not in keys:
@@ -85,7 +83,7 @@ class Exchange:
             error = values.pop(ERROR, None)
             before = sent[key]
             update = {name: self._app(name, value) for name, value in values.items() if value != before[name]}
-            found[key] = Result(row, update, None if error is None else str(error))
+            found[key] = Result(update, None if error is None else str(error))
         return found
 
     def _key_in(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -146,38 +144,19 @@ PLAIN: Mapping[str, Any] = {
 MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
 
 
-def _by_row(frame: DataFrame) -> Iterator[tuple[Row, list[Any]]]:
-    """Yield the rows of a frame, and their values."""
-    zoneless = [isinstance(field.dataType, TimestampNTZType) for field in frame.schema]
-    for row in frame.collect():
-        yield row, [_received(*each) for each in zip(row, zoneless, strict=True)]
-
-
-def _by_column(frame: DataFrame) -> Iterator[tuple[None, list[Any]]]:
-    """Yield the values of a frame, by Arrow: twice as fast. Its times have a time zone, except zoneless ones."""
+def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a frame, by Arrow. Its times have a time zone, except zoneless ones."""
     table = frame.toArrow()
     columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
     read = [
-        [_received(value, value.tzinfo is None) if isinstance(value, datetime) else value for value in values]
+        [_received(value) if isinstance(value, datetime) else value for value in values]
         if pa.types.is_timestamp(column.type)
         else values
         for column, values in zip(table.columns, columns, strict=True)
     ]
-    for values in zip(*read, strict=True):
-        yield None, [*values]
+    yield from zip(*read, strict=True)
 
 
-def _received(value: Any, zoneless: bool = False) -> Any:
-    """Return a value of a Row as `_sent` makes it.
-
-    PySpark returns times in the local time zone, except `zoneless` ones.
-    """
-    if isinstance(value, Row):
-        return {name: _received(each) for name, each in value.asDict().items()}
-    if isinstance(value, list):
-        return [_received(each) for each in value]
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if zoneless else value.astimezone(UTC)
-    return value
+def _received(value: datetime) -> datetime:
+    """Return a time of Arrow's as `_sent` makes it."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

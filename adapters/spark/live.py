@@ -1,66 +1,23 @@
-"""Write streams into the database of a queue, each batch once, and count the transitions of queues."""
+"""Count the transitions of queues in a table of their database, by a stream of their history."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.utils import is_remote
 
 from xq.adapters.spark.queues import check_session, context_of, named, not_connected, queue_of
 from xq.adapters.spark.source import options
 from xq.core.errors import BadType, BadValue, shown
 from xq.pipeline.checkpoints import UNITS, Counted
 
-STREAMS = "write_batch and stream"
 NAME = 160  # characters of the name of a queue in the table
 STREAM = "sql.streaming.queryId"  # where Spark stores the id of the stream of a batch
-
-
-def write_batch(
-    queue: object,
-    sink: str,
-    write: Callable[[Any], object],
-    read: Callable[[DataFrame], Any] = DataFrame.collect,
-) -> Callable[[DataFrame, int], None]:
-    """Return a function for `foreachBatch` that writes each batch once, even if processes are killed.
-
-    `df.writeStream.foreachBatch(xq.spark.write_batch(Page, "totals", write))`, with the option "checkpointLocation".
-
-    `write(read(batch))` writes into the database of the queue, on this thread's connection of the ORM. The same
-    transaction records the batch as a checkpoint of `sink`; recorded batches are skipped. `read` runs before the
-    transaction, in Spark, and returns all rows by default. `write` is called again after a deadlock.
-
-    A stream with another Spark checkpoint would write batches twice, so it raises BadValue: give it another `sink`.
-    Also do so if the Spark checkpoint was restored from a backup, since its next batches would have recorded numbers.
-    Raises BadType, and ConfigurationError for an in-memory database, and with Spark Connect.
-    """
-    if is_remote():
-        raise not_connected(STREAMS)
-    handle = queue_of(queue)
-    handle.adapter.store.address()  # raises for a database in memory, since each batch runs in a thread of its own
-    for name, function in {"write": write, "read": read}.items():
-        if not callable(function):
-            raise BadType(f"{name} is a function, not {shown(function)}")
-
-    def batch(frame: DataFrame, number: int) -> None:
-        found = read(frame)
-        handle.pipeline.write_batch(sink, _stream(frame), number, lambda: write(found))
-
-    return batch
-
-
-def _stream(frame: DataFrame) -> str:
-    """Return the id of the stream of a batch, which its Spark checkpoint determines."""
-    found = frame.sparkSession.sparkContext.getLocalProperty(STREAM)
-    if found is None:
-        raise BadValue("this function is for foreachBatch: there is no batch of a stream")
-    return str(found)
 
 
 def stream(
@@ -96,7 +53,7 @@ def stream(
     handles = [queue_of(queue) for queue in several.values()]
     check_session(spark, *handles)
     if context_of(spark) is None:
-        raise not_connected(STREAMS)
+        raise not_connected("streams into a table")
     if any(handle.adapter.store.address() != handles[0].adapter.store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
     rollup = handles[0].pipeline.rollup(table)
@@ -112,7 +69,8 @@ def stream(
 
     def count(frame: DataFrame, number: int) -> None:
         rows = frame.groupBy(*Counted._fields[:-1]).count().collect()
-        rollup.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
+        stream = str(frame.sparkSession.sparkContext.getLocalProperty(STREAM))
+        rollup.add(stream, number, [Counted(*row) for row in rows], whose)
 
     # Sorted: a checkpoint assigns its offsets to the queues by their order.
     whose = repr([(name, queue_of(several[name]).pipeline.extract("history").relation) for name in sorted(several)])

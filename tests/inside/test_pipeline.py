@@ -903,18 +903,6 @@ def counted(db: pw.Database, table: str = "told") -> dict[tuple[Any, ...], int]:
     return {tuple(row[:-1]): row[-1] for row in found}
 
 
-def test_of_several_that_write_one_batch_one_does(make_live):
-    Task = make_live()
-    Task.xq.pipeline.write_batch("another", "stream", 0, lambda: None)
-    for number in range(5):  # the first one has nothing to lock
-
-        def write() -> bool:
-            return Task.xq.pipeline.write_batch("names", "stream", number, lambda: Task.put(task())) is True  # noqa: B023
-
-        assert sorted(in_threads(make_live.db, *[write] * 4)) == [False, False, False, True]
-    assert Task.select().count() == 5
-
-
 def test_transitions_are_added_up_also_when_its_rows_were_cleaned_up(make):
     name = 'a "table" of `mine`, 100 %'
     tally = make().xq.pipeline.rollup(name)

@@ -527,7 +527,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/pipeline/checkpoints.py",
         "            if batch <= number:\n",
         "            if batch < number:\n",
-        (f"{CONTRACT}/test_once.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
+        (f"{INSIDE}/test_pipeline.py::test_transitions_are_added_up_also_when_its_rows_were_cleaned_up",),
+        tier="rest",
     ),
     Mutant(
         "partitions overlap",

@@ -132,26 +132,6 @@ def test_work_that_fails_or_returns_what_cannot_be_loses_nothing(spark, queue, w
     assert transitions(queue) == {"X-R": 3, "R-T": 2, "T-R": 2}
 
 
-def test_what_the_application_writes_is_in_the_transaction_of_the_acks(spark, queue):
-    queue.xq.put_many(tasks(3))
-    meta = type("Meta", (), {"database": queue._meta.database})
-    Result: Any = type("Result", (pw.Model,), {"name": pw.TextField(), "Meta": meta})
-    Result.create_table()
-
-    def write(rows: Any) -> None:
-        Result.insert_many([{"name": row["name"]} for row in rows]).execute()
-        if fails:
-            raise Failed
-
-    fails = True
-    with pytest.raises(Failed):
-        xq.spark.consume(spark, queue, lambda df: df.select("id", "name"), also=write)
-    assert (states(queue), Result.select().count()) == ("RRR", 0)
-    fails = False
-    assert xq.spark.consume(spark, queue, lambda df: df.select("id", "name"), also=write) == {"ack": 3}
-    assert sorted(row.name for row in Result.select()) == sorted(row.name for row in queue.select())
-
-
 def test_what_another_has_taken_away_is_left_to_him(spark, queue):
     queue.xq.put_many(tasks(4))
 
@@ -179,7 +159,6 @@ def test_what_another_has_taken_away_is_left_to_him(spark, queue):
         ({"batch": 0}, xq.BadValue),
         ({"on_error": "ignore"}, xq.BadValue),
         ({"timeout": -1}, xq.BadValue),
-        ({"also": 5}, xq.BadType),
         ({"spark": None}, xq.BadType),
         ({"on_error": "bury"}, xq.FeatureOff),
     ],

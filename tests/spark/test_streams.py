@@ -1,91 +1,23 @@
-"""Streams into the database of a queue, and of its history: each batch once."""
+"""Streams of the history of queues: each row once."""
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import peewee as pw
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import xq
-from tests.conftest import live
 from tests.factories import task, tasks
 from tests.spark.sinks import Sink, drain, told
 from tests.steps import PATIENCE, eventually
 from tests.support.console import consoles, visitor  # noqa: F401
 from xq import serve
-
-
-def one_by_one(spark: SparkSession, folder: Path, n: int) -> DataFrame:
-    """A stream of so many files of one line each, 0, 1, 2 ..., with a batch for each."""
-    folder.mkdir(exist_ok=True)
-    for i in range(n):
-        folder.joinpath(f"{i}.txt").write_text(f"{i}\n")
-        os.utime(folder / f"{i}.txt", (i, i))
-    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
-
-
-def run(batches: DataFrame, function: Any, checkpoint: Path) -> None:
-    """Run a stream over what is there."""
-    writer = batches.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-def test_each_batch_is_written_once(spark, make_live, tmp_path):
-    Task = make_live()
-    batches, seen = one_by_one(spark, tmp_path / "in", 2), list[str]()
-
-    def read(batch: DataFrame) -> str:
-        assert not Task.xq.adapter.store.in_transaction()
-        return "".join(row["value"] for row in batch.collect())
-
-    def write(name: str) -> None:
-        assert Task.xq.adapter.store.in_transaction()
-        seen.append(name)
-        Task.xq.put(task(name=name))
-        if fails:
-            raise ZeroDivisionError
-
-    sink = xq.spark.write_batch(Task, "names", write, read)
-
-    def twice(batch: DataFrame, number: int) -> None:
-        sink(batch, number)
-        sink(batch, number)
-
-    fails = True
-    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
-        run(batches, twice, tmp_path / "checkpoint")
-    assert Task.select().count() == 0
-    fails = False
-    run(batches, twice, tmp_path / "checkpoint")
-    with pytest.raises(StreamingQueryException, match="another checkpoint"):
-        run(batches, sink, tmp_path / "another")
-    assert ([found.name for found in Task.select().order_by(Task.id)], seen) == (["0", "1"], ["0", "0", "1"])
-
-
-def test_what_is_no_sink_of_a_stream_is_refused(spark, make_live):
-    Task = make_live()
-    with pytest.raises(xq.BadValue, match="foreachBatch"):
-        xq.spark.write_batch(Task, "names", print)(spark.range(1), 0)
-    for write, read in ((None, print), (print, 5)):
-        with pytest.raises(xq.BadType):
-            xq.spark.write_batch(Task, "names", write, read)  # type: ignore[arg-type]
-    Memory = live(pw.SqliteDatabase(":memory:"))()
-    with pytest.raises(xq.ConfigurationError, match="in memory"):
-        xq.spark.write_batch(Memory, "names", print)
-    Memory._meta.database.close()
-
 
 # what queues do
 

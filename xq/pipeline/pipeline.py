@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from xq.core.values import Tasks
@@ -10,7 +9,7 @@ from xq.engine.history import History
 from xq.engine.unit import Database
 from xq.pipeline.archives import Archives
 from xq.pipeline.bulk import Bulk, bulk
-from xq.pipeline.checkpoints import Checkpoints, Rollup
+from xq.pipeline.checkpoints import Rollup
 from xq.pipeline.scan import Extract, What
 
 
@@ -50,15 +49,6 @@ class Pipeline:
         self._history.check(what)
         store = self._database.store
         return self._database.dialect.extract(what, store.name, store.address(), snapshot)
-
-    def write_batch(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
-        """Call `work` unless it was called for this batch before, and record the batch in the same transaction.
-
-        `sink` names what is written, `stream` the stream of the batches, which are numbered from 0. Returns whether
-        `work` was called; it may be called again after a deadlock, as in `Queue.transaction`. Raises BadValue where the
-        sink has batches of another stream, and InTransaction within a transaction.
-        """
-        return Checkpoints(self._database).write_batch(sink, stream, batch, work)
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""

@@ -41,14 +41,13 @@ def test_a_frame_is_put_read_and_worked_off(connected, queue):
     assert transitions(queue) == {"X-R": 10, "R-T": 10, "T-D": 10}
 
 
-ARCHIVES, STREAMS = "archives and reports", "write_batch and stream"
+ARCHIVES, STREAMS = "archives and reports", "streams into a table"
 REFUSED: dict[str, tuple[str, Callable[..., object]]] = {
     "report": (ARCHIVES, lambda spark, queue, out: xq.spark.report(spark, queue, out=out)),
     "archive": (ARCHIVES, lambda spark, queue, out: xq.spark.archive(spark, queue, out)),
     "restore": (ARCHIVES, lambda spark, queue, out: xq.spark.restore(spark, queue, out)),
     "tasks": (ARCHIVES, lambda spark, queue, out: xq.spark.tasks(spark, queue, out)),
     "stream": (STREAMS, lambda spark, queue, out: xq.spark.stream(spark, queue, "activity", out)),
-    "write_batch": (STREAMS, lambda spark, queue, out: xq.spark.write_batch(queue, "sink", print)),
 }
 
 
