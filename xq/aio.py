@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from xq.core.errors import BadValue, LeftOpen
+from xq.core.errors import BadValue, ConfigurationError, LeftOpen
 from xq.core.ports import Connections
 from xq.core.values import PutOptions, Span, Times, count_of
 from xq.engine.finish import Update
@@ -19,7 +19,7 @@ from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
 from xq.runtime import callers
 from xq.runtime.callers import Job, Runner, Shared
-from xq.runtime.turns import MOST, Call, Held, Kind, Turns, kind, sleep, step
+from xq.runtime.turns import Call, Held, Kind, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Steps
 from xq.runtime.workers.program import Running, jobs_of, start_jobs
 from xq.sessions.session import Session
@@ -27,7 +27,6 @@ from xq.sessions.session import Session
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
-Where = Literal["loop", "thread"]
 
 _blocks: ContextVar[tuple[Block, ...]] = ContextVar("xq_blocks", default=())  # that the coroutine has entered
 
@@ -40,21 +39,17 @@ class Access(NamedTuple):
     is_private: bool  # on the event loop: no other thread reaches it
     by_orm: bool  # by the ORM's own rule
     is_local: bool  # a file or memory, not a server
-    on_loop: bool  # short calls on the event loop
 
 
 class Block:
     """An open transaction of a coroutine: its calls run on one connection."""
 
-    def __init__(self, access: Access, run: Runner | None, afterwards: Runner) -> None:
-        self.database = access.database
-        self.gate = access.shared.gate
+    def __init__(self, database: object, run: Runner | None, afterwards: Runner) -> None:
+        self.database = database
         self.is_open = True
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._run: Runner = run or self._jobs.put
         self._afterwards = afterwards
-        # The first job waits until no other transaction is open on a connection that coroutines share.
-        self.begin: Runner = partial(self.gate.pass_through, run, owner=self) if run else self._jobs.put
 
     def run(self, job: Job) -> None:
         (self._run if self.is_open else self._afterwards)(job)
@@ -69,8 +64,6 @@ class Block:
     def end(self) -> None:
         self.is_open = False
         self._jobs.put(None)
-        if self.gate.owner is self:
-            self.gate.open()
 
 
 def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[Aio[T], P], Coroutine[Any, Any, R]]:
@@ -91,9 +84,8 @@ class Aio(Generic[T]):
     loop share a transaction, and each returns after its commit.
     """
 
-    def __init__(self, queue: Queue[T], where: Where = "loop") -> None:
+    def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
-        self._where = where
         self._turns: Turns[T] = Turns(queue, self._run)
         self._known: Access | None = None
         self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run the calls of its turn
@@ -153,8 +145,6 @@ class Aio(Generic[T]):
         return [task for task, _ in found]
 
     def _look(self, alike: Kind, n: int) -> Awaitable[list[Held[T]]]:
-        if n > MOST and self._access().on_loop:  # it would block the event loop for longer than a full turn
-            return self._call(partial(self._turns.one, alike, n), self._turns.release)
         return self._soon(alike, n, self._turns.release)
 
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
@@ -337,14 +327,14 @@ class Aio(Generic[T]):
         """Open a transaction for the block: `async with Page.xq.aio.atomic():`. Within one, a savepoint.
 
         The calls of the block run on one connection, that of no other coroutine. `transaction(work)` runs a function
-        of yours there. The calls of tasks that the block starts belong to it as well.
+        of yours there. The calls of tasks that the block starts belong to it as well. Raises ConfigurationError where
+        no other connection reaches the database.
         """
         outer = self._block()
         block = outer or await self._new_block()
         try:
             begin = partial(_begin, self._queue.adapter.store)
-            run, dropped = (block.run, None) if outer else (block.begin, block.end)
-            transaction = await self._call(begin, _roll_back, run=run, dropped=dropped)
+            transaction = await self._call(begin, _roll_back, run=block.run)
             _blocks.set((*_blocks.get(), block))
             try:
                 yield
@@ -363,11 +353,16 @@ class Aio(Generic[T]):
 
     async def _new_block(self) -> Block:
         access, store = self._access(), self._queue.adapter.store
-        # A test case of Django has opened a transaction already: the block is a part of that.
-        shares = access.is_private or (access.by_orm and await self._call(store.in_transaction))
-        block = Block(access, self._run_anyway if shares else None, self._run)
-        if not shares:
-            access.shared.blocks.submit(store, partial(block.serve, store))
+        if access.is_private:
+            raise ConfigurationError(
+                f"aio.atomic() needs a connection of its own, and coroutines share the one of {store.name}: "
+                "use aio.transaction(work)"
+            )
+        # A test case of Django has opened a transaction already: the block is a savepoint of that.
+        if access.by_orm and await self._call(store.in_transaction):
+            return Block(access.database, self._run, self._run)
+        block = Block(access.database, None, self._run)
+        access.shared.blocks.submit(store, partial(block.serve, store))
         return block
 
     # how calls run
@@ -380,10 +375,8 @@ class Aio(Generic[T]):
             rule = store.for_coroutine(_nothing)
             if rule is not None:
                 rule.close()
-            private = store.is_private
-            on_loop = local and self._where == "loop" and rule is None and not private
             shared = callers.of(database, local)
-            known = self._known = Access(database, shared, private, rule is not None, local, on_loop)
+            known = self._known = Access(database, shared, store.is_private, rule is not None, local)
         return known
 
     def _block(self) -> Block | None:
@@ -395,30 +388,21 @@ class Aio(Generic[T]):
 
     def _run(self, job: Job) -> None:
         """Run a job off the event loop, if another thread reaches the database."""
-        access = self._access()
-        if access.is_private or access.by_orm:
-            access.shared.gate.pass_through(self._run_anyway, job)
-        else:
-            access.shared.calls.submit(self._queue.adapter.store, job)
-
-    def _run_anyway(self, job: Job) -> None:
-        """Run a job on a connection that coroutines share, although a transaction may be open there."""
-        store = self._queue.adapter.store
+        access, store = self._access(), self._queue.adapter.store
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # the loop has ended, and the coroutine with it
-            if store.is_private:
-                job()
-            else:
-                self._access().shared.calls.submit(store, job)
-            return
-        coroutine = store.for_coroutine(job)
-        if coroutine is None:
-            loop.call_soon(job)
-        else:
+        except RuntimeError:  # it has ended, and the coroutine with it
+            loop = None
+        if access.by_orm and loop and (coroutine := store.for_coroutine(job)):
             task = loop.create_task(coroutine)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif not access.is_private:
+            access.shared.calls.submit(store, job)
+        elif loop:
+            loop.call_soon(job)
+        else:
+            job()
 
     async def _call(
         self,
@@ -465,18 +449,7 @@ class Aio(Generic[T]):
     def _flush(self) -> None:
         """Run the calls of this turn."""
         self._flushing = None
-        store = self._queue.adapter.store
-        if not self._access().on_loop or store.in_transaction():
-            self._run(self._turns.run)
-            return
-        try:
-            more = self._turns.run_or_raise()
-        except Exception:  # for example another connection writes: a thread waits for it, and raises the error
-            self._run(self._turns.run)
-        else:
-            if more:
-                self._flushing = asyncio.get_running_loop()
-                self._flushing.call_soon(self._flush)
+        self._run(self._turns.run)
 
     async def _steps(
         self,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
-from xq.aio import Aio, Where
+from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
@@ -76,7 +76,6 @@ def build(
     workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
-    aio: Where = "loop",
     apart: bool = False,
     wording: Wording | None = None,
     schedules: Schedules | None = None,
@@ -90,8 +89,6 @@ def build(
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
-    if aio not in ("loop", "thread"):
-        raise ConfigurationError(f"aio is 'loop' or 'thread', not {shown(aio)}")
     mapped = roles_of(store, {} if fields is None else fields)
     extends = bool(store.offers) and not apart  # a queue apart has a recorded definition with all of its roles
     if extends:
@@ -120,7 +117,7 @@ def build(
     if not apart:
         check_that_ack_keeps(definition.machine, words)
     handle = Queue(store, definition, clock)
-    handle.aio = Aio(handle, aio)
+    handle.aio = Aio(handle)
     if worker is not None:
         handle.worker(worker, workers=workers)
     if apart:

@@ -6,7 +6,7 @@ import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -209,14 +209,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
             store.execute(self.savepoints)  # each time: rolling back the savepoint that created the table removes it
         return self.execute(store, sql, {"savepoint": savepoint})
 
-    # on an event loop
-
-    # Whether an event loop may run short calls itself: they wait for no server.
+    # Whether the database has one writer at a time.
     is_local: ClassVar[bool] = False
-
-    def impatient(self, store: Connections) -> AbstractContextManager[None]:
-        """Within the block, a statement that would wait for another connection's lock raises at once."""
-        return nullcontext()
 
     def file(self, store: Connections) -> str | None:
         """Return the file that the database is; None if it is in memory or on a server."""

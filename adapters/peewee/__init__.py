@@ -9,7 +9,6 @@ import peewee as pw
 
 from xq.adapters.peewee.connections import PeeweeConnections
 from xq.adapters.peewee.model import PeeweeModel
-from xq.aio import Where
 from xq.build import Schedules, as_decorator, build
 from xq.core.clock import Clock
 from xq.core.machine import Feature
@@ -41,7 +40,6 @@ def upgrade(
     schedules: Schedules | None = None,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
-    aio: Where = "loop",
 ) -> Queue[T]:
     """Make a model a queue, and return the queue. It does not connect to a database, so call it at import time.
 
@@ -53,8 +51,7 @@ def upgrade(
     each task, in `workers` threads (see `Queue.worker`). `schedules` maps names to (spec, task) or (spec, task,
     options), as of `Queue.every`; tz is one of the options. When workers start, these replace the schedules that
     programs have declared before; None leaves them as they are. `methods` adds the queue's methods to the model; a
-    sequence names those to add. `clock` is the clock of a test. `aio` sets where `Page.xq.aio` makes its short calls on
-    SQLite: on the event loop ("loop"), or in a thread ("thread").
+    sequence names those to add. `clock` is the clock of a test.
 
     It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
     the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.
@@ -71,7 +68,6 @@ def upgrade(
         schedules=schedules,
         methods=methods,
         clock=clock,
-        aio=aio,
     )
 
 

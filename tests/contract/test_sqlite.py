@@ -10,7 +10,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import Maker, live
 from tests.factories import task, tasks
 from tests.steps import is_exact, state, wrong
 from xq.testing import run_pending
@@ -121,6 +121,13 @@ def test_a_call_that_reads_before_it_writes_locks_the_file_before_both(make_file
     Task.xq.kill_many([1, 2])
     Task.xq.truncate()
     assert [sql for sql in seen if sql.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
+
+
+def test_a_take_that_waits_makes_one_update_before_it_sleeps_and_one_after(make_file):
+    Task, seen = live(make_file.db)(), list[str]()
+    make_file.db.connection().set_trace_callback(seen.append)
+    assert Task.take(timeout=0.2) is None
+    assert sum(sql.startswith("UPDATE") for sql in seen) <= 2
 
 
 def test_the_file_of_the_locks_has_the_mode_and_the_owner_of_the_database(make_file, path):

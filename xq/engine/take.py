@@ -189,27 +189,27 @@ class Takes(Generic[T]):
         return self._in_order(rows or self._found_late(step, values, look), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
-        if len(rows) > 1:
-            self.tasks.sort(rows)
+        self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
         """Sweep and take again, until a take finds nothing after a sweep that moved nothing, and passes nothing by."""
         swept, only_own_heads = look
-        passed_by = self._passed_by(values)
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
             if swept is not None and not swept.moved and (only_own_heads or not swept.refreshed):
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
                 skipped = swept.due and not swept.refused and self.database.dialect.lock
-                pause = next(pauses, None) if skipped or passed_by() else None
+                pause = next(pauses, None) if skipped or self._passed_by(values)() else None
                 if pause is None:
                     break
                 time.sleep(pause)
                 if self.database.dialect.has_dirty_groups:
                     self.timers.refresh_groups(mine=only_own_heads)
             swept = self.timers.sweep_if_any()
-            rows = self.database.perform(step, self.store.ready(), values)
+            # A query comes first, but not in a transaction, which may see an old snapshot.
+            if swept.moved or values["owner"] is None or self.store.in_transaction() or self.any_ready():
+                rows = self.database.perform(step, self.store.ready(), values)
         return rows
 
     def _passed_by(self, values: dict[str, Any]) -> Callable[[], bool]:

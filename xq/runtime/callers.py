@@ -105,42 +105,17 @@ class Callers:
         self._reset()
 
 
-class Gate:
-    """Keeps jobs back while a transaction of one coroutine is open, on a connection that all of them share."""
-
-    def __init__(self) -> None:
-        self.owner: object = None  # the transaction
-        self._held: deque[tuple[object, Runner, Job]] = deque()
-
-    def pass_through(self, run: Runner, job: Job, owner: object = None) -> None:
-        """Run a job now, or when the open transaction has ended. With an `owner`, the job opens a transaction."""
-        if self.owner is not None:
-            self._held.append((owner, run, job))
-            return
-        self.owner = owner
-        run(job)
-
-    def open(self) -> None:
-        """Run the jobs that were kept back, up to the next transaction."""
-        self.owner = None
-        while self._held and self.owner is None:
-            self.owner, run, job = self._held.popleft()
-            run(job)
-
-
 class Shared:
     """What the coroutines of this process share for one database."""
 
     def __init__(self, one_writer: bool) -> None:
         self.calls = Callers(ON_A_FILE if one_writer else ON_A_SERVER)
         self.blocks = Callers(BLOCKS)
-        self.gate = Gate()
 
     def forked(self) -> None:
         """Start anew in a forked child, which has neither the threads nor the coroutines of its parent."""
         self.calls.forked()
         self.blocks.forked()
-        self.gate = Gate()
 
     def end(self) -> None:
         self.calls.end()

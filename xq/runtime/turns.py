@@ -235,31 +235,8 @@ class Turns(Generic[T]):
                     call.settle(None, error)
         deliver(calls)
 
-    def run_or_raise(self) -> bool:
-        """Run up to MOST of the calls, and return whether there are more.
-
-        Raises, and keeps the calls, if another connection writes to the database now.
-        """
-        calls = self._next()
-        try:
-            if calls:
-                with self.waiting.database.dialect.impatient(self.waiting.database.store):
-                    self._run(calls, locked=True)
-        finally:
-            here, unsettled, elsewhere = asyncio.get_running_loop(), [], []
-            for call in calls:
-                if not call.settled:
-                    unsettled.append(call)
-                elif call.loop is here:
-                    call.deliver()
-                else:
-                    elsewhere.append(call)
-            self._calls.extendleft(reversed(unsettled))
-            deliver(elsewhere)
-        return bool(self._calls)
-
-    def _run(self, calls: list[Call[Any]], locked: bool = False) -> None:
-        """Run and settle these calls. With `locked`, raise if the database is locked, and settle none."""
+    def _run(self, calls: list[Call[Any]]) -> None:
+        """Run and settle these calls."""
         store = self.waiting.database.store
         if len(calls) > 1:
             tokens: list[str | None] = []
@@ -269,8 +246,6 @@ class Turns(Generic[T]):
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
                 known = store.classify(error)
-                if locked and known is ErrorKind.TRANSIENT:
-                    raise
                 if known in OF_ALL and not isinstance(error, Error):
                     for call in calls:
                         call.settle(None, error)
@@ -282,10 +257,7 @@ class Turns(Generic[T]):
                 settle(ends)
                 return
         for call in calls:
-            result, failed = self._end(call)
-            if locked and failed is not None and store.classify(failed) is ErrorKind.TRANSIENT:
-                raise failed
-            call.settle(result, failed)
+            call.settle(*self._end(call))
 
     def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
         """Run alike calls within a transaction, and return each with its result and its error."""

@@ -280,19 +280,23 @@ class Waiting(Generic[T]):
             return found or (yield from self._wait_to_take(tube, Deadline(timeout), until))
 
     def _wait_to_take(self, tube: str | None, deadline: Deadline, until: threading.Event | None) -> Steps[list[Any]]:
-        self.listen()  # before the look, so that no later commit is missed
+        self.listen()  # before the query, so that no later commit is missed
+        slept = False
         with self.takers.enter(tube, self.database.session) as waiter:
-            while not (found := (yield from self._take_if_there(deadline))):
-                if (until is not None and until.is_set()) or not (yield from self._sleep(waiter, deadline)):
+            while not (found := (yield from self._take_if_there(deadline, slept))):
+                if (until is not None and until.is_set()) or not (slept := (yield from self._sleep(waiter, deadline))):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()
         return found
 
-    def _take_if_there(self, deadline: Deadline) -> Steps[list[Any]]:
-        """Look; return no tasks if the connection is lost and the deadline has not passed."""
+    def _take_if_there(self, deadline: Deadline, slept: bool) -> Steps[list[Any]]:
+        """Look; return no tasks if the connection is lost and the deadline has not passed.
+
+        A caller that has not `slept` has just looked: a query finds whether a task has come since.
+        """
         try:
-            found: list[Any] = yield LOOK
+            found: list[Any] = (yield LOOK) if slept or self.takes.any_ready() else []
         except Exception as error:
             self._forgive(error, deadline)
             return []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -218,17 +217,6 @@ class Sqlite(SqliteObjects):
         return files if all(files) and store.has_threads else []
 
     is_local = True
-
-    @contextmanager
-    def impatient(self, store: Connections) -> Iterator[None]:
-        connection = store.ready()
-        ((patience,),) = connection.execute("PRAGMA busy_timeout")
-        connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            yield
-        finally:
-            with suppress(Exception):  # the connection may be lost, and its successor is patient
-                connection.execute(f"PRAGMA busy_timeout = {patience:d}")
 
     def liveness(self, store: Connections) -> Liveness | None:
         files = self._files(store)
