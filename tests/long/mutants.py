@@ -586,8 +586,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "save() of a stale instance moves its task back",
         "adapters/django/guard.py",
-        "changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]",
-        "changed = values",
+        "return _Itself(field.column) if unchanged else written",
+        "return written",
         (f"{DJANGO}/test_store.py::test_save_moves_a_task_only_by_a_status_that_the_application_assigned",),
     ),
     Mutant(
