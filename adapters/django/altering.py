@@ -1,122 +1,21 @@
-"""Keep queues during migrations: around each operation that may alter their tables, and after the last one."""
+"""Keep queues whole behind the migrations of their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from copy import copy
-from functools import partial, reduce
+from collections.abc import Collection
 from typing import Any
 
 from django.apps import apps as registry  # signals have a parameter `apps`
 from django.db import connections, router
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
-from django.db.migrations import AlterModelTable, DeleteModel, RenameModel
 from django.db.migrations.loader import MigrationLoader
 
 from xq.adapters.django.connections import Place
-from xq.adapters.django.frozen import Installed, in_database, in_migrations, in_state, of_today, renamed, replay
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
-from xq.core.errors import ConfigurationError, Error
+from xq.adapters.django.frozen import in_migrations, of_today
+from xq.adapters.django.migrations import Definition, queue_apart
+from xq.core.errors import Error
 from xq.handle import Queue
 from xq.runtime.threads import leave
-
-OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # a queue never survives these
-
-# By the name of the model: the possible queue before an operation, and the same queue after it.
-Changes = Mapping[str, list[tuple[Definition, Definition]]]
-
-
-def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
-    """Replace each operation that may alter the tables of an app's queues by a copy that keeps the queues."""
-    label = app_config.label
-    planned = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
-    today = {name: queue.adapter.definition for name, queue in of_today(label).items()}
-    if not planned or not today:
-        return
-    loader = MigrationLoader(connections[using], ignore_no_migrations=True)
-    loader.graph.nodes.update(planned)  # in which other apps may have inserted operations
-    for position, _, found in replay(loader, label):
-        if position is not None and position[0] in planned:
-            key, index = position
-            operations = planned[key].operations
-            operations[index] = _keeping(operations[index], _changes(operations[index], found, today))
-
-
-def _changes(operation: Any, found: Mapping[str, Installed], today: Mapping[str, Definition]) -> Changes:
-    """Return the queues that survive an operation, as the migrations define them, or as reconfigured by hand."""
-    database, described = in_database(operation), in_state(operation)
-    parts = [*database, *described]
-    if not database or not any(map(_model_of, parts)):
-        return {}
-    ended = {_model_of(part) for part in parts if isinstance(part, OTHERS)}
-    changes: dict[str, list[tuple[Definition, Definition]]] = {}
-    for name in found.keys() - ended:
-        own = [part for part in described if _model_of(part) == name]
-        known = [each for each in (found[name].definition, today.get(name)) if each is not None]
-        changes[name] = [(each, reduce(renamed, own, each)) for each in known]
-    return changes
-
-
-def _model_of(operation: Any) -> str:
-    """Return the name of an operation's model in lower case; "" if it has none."""
-    names = ("old_name",) if isinstance(operation, RenameModel) else ("model_name", "name")
-    return next((str(getattr(operation, name)).lower() for name in names if hasattr(operation, name)), "")
-
-
-def _keeping(operation: Any, changes: Changes) -> Any:
-    """Return a copy of an operation that keeps these queues.
-
-    A copy, since other apps check the classes of operations.
-    """
-    if not changes:
-        return operation
-    undone = {name: [(after, before) for before, after in each] for name, each in changes.items()}
-    keeping = copy(operation)
-    keeping.database_forwards = partial(_around, operation.database_forwards, changes)
-    keeping.database_backwards = partial(_around, operation.database_backwards, undone)
-    return keeping
-
-
-def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any, before: Any, after: Any) -> None:
-    """Alter tables: first uninstall the queues whose columns change, and afterwards install what is missing of any."""
-    using, kept = editor.connection.alias, []
-    for name, definitions in changes.items():
-        for definition, becomes in definitions:
-            queue = fitting(before.apps, label, name, using, definition)
-            if queue is not None and queue.adapter.installation.on_record():
-                kept.append((queue, fitting(after.apps, label, name, using, becomes)))
-                break
-    for old, new in kept:
-        if new is None or _columns(old) != _columns(new):
-            _check_key(old, new)
-            # In the same order as other transactions lock: their puts and moves wait for the first lock.
-            with old.adapter.installation.dialect.installing(old.adapter.store):
-                old.adapter.installation.take_down()
-    run(label, editor, before, after)
-    for _, new in kept:
-        if new is not None:
-            new.install()
-
-
-def _columns(queue: Queue[Any]) -> list[tuple[str, str]]:
-    """Return the columns of a queue's fields and key, with their types."""
-    names = {*queue.roles.values(), *queue.adapter.store.key}
-    return [(field.column, field.type) for field in queue.adapter.store.fields if field.name in names]
-
-
-def _check_key(old: Queue[Any], new: Queue[Any] | None) -> None:
-    """Refuse another type of the key, since the side tables of the queue have it as well. SQLite accepts any type."""
-    if new is None or old.adapter.store.engine == "sqlite":
-        return
-    before, after = (
-        [each for each in queue.adapter.store.fields if each.name in queue.adapter.store.key] for queue in (old, new)
-    )
-    if changed := [was.name for was, becomes in zip(before, after, strict=False) if was.type != becomes.type]:
-        raise ConfigurationError(
-            f"{old.adapter.store.name} is a queue, whose tables hold its key as it is: write "
-            f"UninstallQueue({old.adapter.store.name!r}, ...) before the operation that alters {changed[0]!r}, and "
-            f"InstallQueue({old.adapter.store.name!r}, ...) after it"
-        )
 
 
 def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate
 
 
 class XqConfig(AppConfig):
@@ -14,10 +14,9 @@ class XqConfig(AppConfig):
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks and the signals of migrations."""
+        """Register the checks and the signal of migrations."""
         from xq.adapters.django import checks
-        from xq.adapters.django.altering import after_migrate, before_migrate
+        from xq.adapters.django.altering import after_migrate
 
         checks.register()
-        pre_migrate.connect(before_migrate, dispatch_uid="xq")
         post_migrate.connect(after_migrate, dispatch_uid="xq")

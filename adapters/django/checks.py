@@ -8,12 +8,13 @@ from typing import Any
 from django.apps import apps
 from django.core import checks
 from django.db import connections, router
+from django.db.migrations import AlterField, AlterModelTable, DeleteModel, RemoveField, RenameField, RenameModel
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.connections import ADVICE, ENGINES
-from xq.adapters.django.frozen import Installed, in_migrations, installs, of_today
+from xq.adapters.django.frozen import Installed, column, in_migrations, in_state, installs, of_today, replay
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
@@ -60,6 +61,7 @@ def _of_app(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage
             spoken[name] = queue
     if label not in loader.migrated_apps or loader.detect_conflicts() or not (spoken or installs(loader, label)):
         return
+    yield from _altered(label, loader)
     installed = in_migrations(loader, label)
     found = [*_of_migrations(label, spoken, installed), *_no_more(label, {*installed} - {*queues})]
     # If migrations lack changes of the model, makemigrations must run first, so no error may prevent it.
@@ -90,6 +92,40 @@ def _no_more(label: str, names: Collection[str]) -> Iterator[checks.CheckMessage
                 obj=model,
                 id="xq.W006",
             )
+
+
+def _altered(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
+    for position, state, found in replay(loader, label):
+        if position is None:
+            return
+        operation = loader.graph.nodes[position[0]].operations[position[1]]
+        for part in in_state(operation):
+            name = str(
+                getattr(part, "model_name", None) or getattr(part, "old_name", None) or getattr(part, "name", "")
+            )
+            installed = found.get(name.lower())
+            if installed is not None and _alters(part, state.models.get((label, name.lower())), installed):
+                yield checks.Warning(
+                    f"the migration {position[0][1]} of {label} alters the queue on {name} ({part.describe()})",
+                    hint=f"Write UninstallQueue({name!r}, ...) before this operation, and InstallQueue after it",
+                    id="xq.W008",
+                )
+
+
+def _alters(operation: Any, model: Any, installed: Installed) -> bool:
+    """Return whether an operation alters the name of a queue's table, or a column of its roles or its key."""
+    if not isinstance(operation, (AlterField, RemoveField, RenameField)):
+        return isinstance(operation, (AlterModelTable, DeleteModel, RenameModel))
+    name = operation.old_name if isinstance(operation, RenameField) else operation.name
+    key = {each for field in model.fields.values() for each in getattr(field, "field_names", ())}  # a composite one
+    before = _column(name, model.fields[name])
+    if not (model.fields[name].primary_key or name in key or before[0] in installed.columns.values()):
+        return False
+    return not isinstance(operation, AlterField) or _column(name, operation.field) != before
+
+
+def _column(name: str, field: Any) -> tuple[Any, ...]:
+    return column(field, name), field.get_internal_type(), field.max_length
 
 
 def _changes(loader: MigrationLoader, label: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps as registry  # signals have a parameter `apps`
-from django.db.migrations import AlterField, RenameField, RenameModel, RunSQL, SeparateDatabaseAndState
+from django.db.migrations import RunSQL, SeparateDatabaseAndState
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
@@ -70,13 +70,6 @@ def _follow(found: dict[str, Installed], label: str, state: ProjectState, operat
             found[name] = Installed(each.definition, _table(state, label, name), columns)
         elif isinstance(each, UninstallQueue):
             found.pop(name, None)
-    for each in in_state(operation):
-        name = getattr(each, "model_name", "").lower()
-        if isinstance(each, RenameModel) and each.old_name_lower in found:
-            found[each.new_name_lower] = found.pop(each.old_name_lower)
-        elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
-            definition = renamed(of.definition, each)
-            found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
 
 
 def in_migrations(
@@ -129,16 +122,6 @@ def column(field: Any, name: str) -> str:
     bound = field.clone()
     bound.set_attributes_from_name(name)
     return str(bound.column)
-
-
-def renamed(definition: Definition, operation: Any) -> Definition:
-    """Return a definition after an operation, which may have renamed one of its fields."""
-    if not isinstance(operation, RenameField):
-        return definition
-    fields = {
-        role: name if name != operation.old_name else operation.new_name for role, name in definition["fields"].items()
-    }
-    return {**definition, "fields": fields}
 
 
 def of_today(label: str) -> dict[str, Queue[Any]]:

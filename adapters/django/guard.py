@@ -4,109 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any
+
+from django.db.models.signals import post_save
+from django.dispatch import receiver
 
 from xq.core.errors import NotFound
 
 
-class Read(NamedTuple):
-    """A snapshot of an instance: its key and the queue's fields, as it last read or wrote them."""
+def guard(model: Any, keys: Sequence[str], roles: Sequence[Any]) -> None:
+    """Make save() of a model write one of these fields only if the application has changed or named it.
 
-    key: Any
-    values: dict[str, Any]  # by attribute
-
-
-def remember(instance: Any, names: Iterable[str]) -> None:
-    """Update the snapshot with these attributes. It keeps its other values if the key is the same."""
-    before: Read | None = getattr(instance._state, "xq", None)
-    known = before.values if before is not None and _same_key(before.key, instance.pk) else {}
-    attributes = instance.__dict__
-    instance._state.xq = Read(
-        instance.pk, {**known, **{name: attributes[name] for name in names if name in attributes}}
-    )
-
-
-def guard(model: Any, guarded: Sequence[str]) -> None:
-    """Make save() of a model leave out those of `guarded` (attribute names) that equal the snapshot.
-
-    save() writes fields that the application has changed, and those in `update_fields`. It raises NotFound if the row
-    is gone, since its task was finished; Django would insert it again. A rollback does not change a snapshot.
+    `_state.xq` of an instance has the values that it read or wrote last, also of `keys`. save() raises NotFound if the
+    row is gone, since its task was finished; Django would insert it again.
     """
     from_db: Callable[..., Any] = model.from_db.__func__
-    refresh_from_db, save_table, do_update = model.refresh_from_db, model._save_table, model._do_update
-
-    def among(names: Iterable[str] | None) -> list[str]:
-        return [name for name in guarded if names is None or {name, _field(model, name).name} & {*names}]
+    refresh_from_db, save_base = model.refresh_from_db, model.save_base
+    names = [*keys, *(field.name for field in roles)]
 
     @wraps(from_db)
     def reading(cls: Any, *args: Any, **options: Any) -> Any:
         instance = from_db(cls, *args, **options)
-        remember(instance, guarded)
+        values = instance.__dict__
+        instance._state.xq = {name: values[name] for name in names if name in values}
         return instance
 
     @wraps(refresh_from_db)
     def refreshing(self: Any, using: Any = None, fields: Any = None, **options: Any) -> None:
         named = None if fields is None else list(fields)
         refresh_from_db(self, using=using, fields=named, **options)
-        remember(self, among(named))
+        _remember(self, named)
 
-    # not save_base(): handlers of post_save run within that, and may save the instance again, or fail
-    @wraps(save_table)
-    def saving(
-        self: Any,
-        raw: bool = False,
-        cls: Any = None,
-        force_insert: Any = False,
-        force_update: bool = False,
-        using: Any = None,
-        update_fields: Any = None,
-    ) -> Any:
-        updated = save_table(self, raw, cls, force_insert, force_update, using, update_fields)
-        remember(self, among(update_fields))
-        return updated
+    @wraps(save_base)  # save() ends in it, also one of the application that changes fields first
+    def saving(self: Any, raw: bool = False, force_insert: Any = False, **options: Any) -> None:
+        state, named, deferred = self._state, options.get("update_fields"), self.get_deferred_fields()
+        # If fields are deferred, save() names all others.
+        fewer = len(named or ()) + len(deferred) + len(keys) < len(self._meta.concrete_fields)
+        chosen = named is not None and (fewer or not deferred)
+        new = raw or force_insert or state.adding or state.db != options.get("using")
+        outer = getattr(state, "xq_guards", False)  # a receiver of pre_save may save the instance, too
+        state.xq_guards = not chosen and not new and bool(_known(self))
+        try:
+            save_base(self, raw=raw, force_insert=force_insert, **options)
+        finally:
+            state.xq_guards = outer
 
-    @wraps(do_update)
-    def updating(
-        self: Any, base_qs: Any, using: Any, pk_val: Any, values: Any, update_fields: Any, *others: Any
-    ) -> Any:
-        read: Read | None = getattr(self._state, "xq", None)
-        # else Django has chosen the fields that are not deferred
-        chosen = update_fields is not None and update_fields != _loaded(self)
-        if read is None or not _same_key(read.key, pk_val) or self._state.db != using or chosen:
-            return do_update(self, base_qs, using, pk_val, values, update_fields, *others)
-        changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]
-        found = do_update(self, base_qs, using, pk_val, changed, None, *others)
-        if not found:
+    model._xq_guarded = (keys, [field.name for field in roles])
+    model.from_db, model.refresh_from_db, model.save_base = classmethod(reading), refreshing, saving
+    for field in roles:
+        field.pre_save = _guarded(field, field.pre_save)
+
+
+class _Itself:
+    """The value in an UPDATE that leaves a column as it is. Not an F(), which Django 6 would read back."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        return compiler.quote_name_unless_alias(self.column), []
+
+
+def _guarded(field: Any, pre_save: Callable[[Any, bool], Any]) -> Callable[[Any, bool], Any]:
+    """Return the `pre_save` of a field that save() writes only if it is changed, by a receiver of the signal, say."""
+
+    @wraps(pre_save)
+    def value(instance: Any, add: bool) -> Any:
+        written = pre_save(instance, add)
+        state: Any = getattr(instance, "_state", None)
+        if not getattr(state, "xq_guards", False):
+            return written
+        if add:  # its UPDATE has found no row
             gone = (
                 ": it was finished, or its put was undone. put() puts a new one, and "
                 "save(force_insert=True) inserts what a transaction has undone"
             )
-            raise NotFound(type(self).__name__, pk_val, gone)
-        return found
+            raise NotFound(type(instance).__name__, instance.pk, gone)
+        if hasattr(written, "resolve_expression"):  # `F("priority") + 1` is written each time
+            return written
+        unchanged = field.name in state.xq and state.xq[field.name] == instance.__dict__.get(field.name)
+        return _Itself(field.column) if unchanged else written
 
-    model.from_db = classmethod(reading)
-    model.refresh_from_db, model._save_table, model._do_update = refreshing, saving, updating
-
-
-def _field(model: Any, attribute: str) -> Any:
-    return next(field for field in model._meta.concrete_fields if field.attname == attribute)
+    return value
 
 
-def _loaded(instance: Any) -> set[str] | None:
-    """Return the fields that save() writes by itself for an instance with deferred fields."""
-    meta = instance._meta
-    keys = getattr(meta, "pk_fields", None) or [meta.pk]
-    writable = [field for field in meta.concrete_fields if not getattr(field, "generated", False)]
-    deferred = {field.attname for field in writable if field.attname not in instance.__dict__}
-    return {field.attname for field in meta.concrete_fields if field not in keys} - deferred if deferred else None
+@receiver(post_save, dispatch_uid="xq")  # the first one: those of the application may save the instance again, or fail
+def _written(instance: Any, update_fields: Any, **signal: Any) -> None:
+    if hasattr(instance, "_xq_guarded"):
+        _remember(instance, update_fields)
 
 
-def _same_key(one: Any, other: Any) -> bool:
-    return bool(one == other) or str(one) == str(other)  # a UUID, and its text
+def _remember(instance: Any, names: Iterable[str] | None) -> None:
+    """Remember the values of the key and of the guarded fields, or of those among these names."""
+    (keys, guarded), values = instance._xq_guarded, instance.__dict__
+    wanted = {*keys, *(guarded if names is None else {*guarded} & {*names})}
+    instance._state.xq = {**_known(instance), **{name: values[name] for name in wanted & values.keys()}}
 
 
-def _is_as_read(instance: Any, name: str, read: Read) -> bool:
-    value = instance.__dict__.get(name)
-    if hasattr(value, "resolve_expression"):  # `F("priority") + 1` is written each time
-        return False
-    return name in read.values and bool(read.values[name] == value)
+def _known(instance: Any) -> dict[str, Any]:
+    """Return the values that an instance read or wrote last; none if it has another key by now."""
+    known: dict[str, Any] = getattr(instance._state, "xq", {})
+    keys, _ = instance._xq_guarded
+    return known if all(str(known.get(name)) == str(instance.__dict__.get(name)) for name in keys) else {}

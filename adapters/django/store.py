@@ -21,7 +21,7 @@ from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
 
 from xq.adapters.django.connections import DjangoConnections
-from xq.adapters.django.guard import Read, guard
+from xq.adapters.django.guard import guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
@@ -161,19 +161,15 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     @cached_property
     def _hydrators(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Functions that make plain instances as Model.from_db() does, but faster."""
-        names = [field.name for field in self._concrete]
-        parts = [f"values[{names.index(name)}]" for name in self.key]
         guarded = mapping(self._guarded, [self._attnames.index(name) for name in self._guarded])
         attributes = mapping(self._attnames, range(len(self._attnames)))
         lines = [
             "made, state = new(model), ModelState()",
-            f"read = tuple_of(Read, ({parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}, {guarded}))",
-            "state.__dict__ = {'db': store.using or store.alias, 'adding': False, 'xq': read}",
+            f"state.__dict__ = {{'db': store.using or store.alias, 'adding': False, 'xq': {guarded}}}",
             f"made.__dict__ = {{'_state': state, **{attributes}}}",
         ]
         made = {"new": self.model.__new__, "model": self.model, "ModelState": ModelState}
-        # A NamedTuple is made in half of the time without its own __new__.
-        return hydrators(lines, TOKEN_ATTRIBUTE, **made, Read=Read, tuple_of=tuple.__new__, store=self)
+        return hydrators(lines, TOKEN_ATTRIBUTE, **made, store=self)
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):
@@ -253,8 +249,10 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
     def guard(self, names: Collection[str]) -> None:
         """Make save() write these fields only if the application has changed them."""
-        self._guarded = [field.attname for field in self._concrete if field.name in names]
-        guard(self.model, self._guarded)
+        keys = [field.attname for field in self._concrete if field.name in self.key]
+        roles = [field for field in self._concrete if field.name in {*names} - {*self.key}]
+        self._guarded = [*keys, *(field.name for field in roles)]
+        guard(self.model, keys, roles)
 
     def _field(self, field: Any) -> Field:
         connection = self.connection

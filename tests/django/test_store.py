@@ -15,7 +15,7 @@ from typing import Any
 import django
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, connections, models, transaction
-from django.db.models.signals import post_save
+from django.db.models.signals import post_save, pre_save
 from django.test.utils import override_settings
 
 import xq
@@ -143,7 +143,9 @@ def save_with_deferred_fields(Task: Any, task: Any) -> None:
 def assign_a_status(Task: Any, task: Any) -> None:
     assign(task, "B")
     assign(task, "R", update_fields=["status"])
-    assign(task, "B")
+    task.status = "B"
+    task.refresh_from_db(fields=["name"])
+    task.save()
 
 
 def save_while_a_handler_of_post_save_takes_and_saves(Task: Any, task: Any) -> None:
@@ -182,6 +184,27 @@ def save_what_was_read_in_a_transaction_that_is_undone(Task: Any, task: Any) -> 
     deferred.save()
 
 
+def save_while_a_handler_of_post_save_fails(Task: Any, task: Any) -> None:
+    def handle(**others: Any) -> None:
+        post_save.disconnect(handle, sender=Task)
+        raise ConnectionError
+
+    post_save.connect(handle, sender=Task)
+    task.name = "b"
+    with pytest.raises(ConnectionError):
+        assign(task, "B")
+    Task.dig(task.pk)
+    task.save()
+
+
+def name_a_status_that_is_as_it_was_read(Task: Any, task: Any) -> None:
+    for each in (task, Task.objects.only("name", "status").get()):
+        Task.take()
+        each.save(force_update=True)
+        assert Task.objects.get().status == "T"
+        each.save(update_fields=["status"])
+
+
 SAVES = {
     save_what_is_stale: ("b", "T"),
     save_what_is_stale_and_done: ("b", "D"),
@@ -191,6 +214,8 @@ SAVES = {
     save_again_what_a_transaction_undid: ("b", "R"),
     save_what_was_read_in_a_transaction_that_is_undone: ("b", "R"),
     save_while_a_handler_of_post_save_takes_and_saves: ("b", "T"),
+    save_while_a_handler_of_post_save_fails: ("b", "R"),
+    name_a_status_that_is_as_it_was_read: ("a", "R"),
 }
 
 
@@ -205,6 +230,31 @@ def test_save_moves_a_task_only_by_a_status_that_the_application_assigned(django
             found = Task.objects.get()
             assert (found.name, found.status) == expected
             assert Task.xq.check() == []
+
+
+def test_save_writes_each_role_that_the_application_changed_and_no_other(django_db, make):
+    def save(self: Any, *args: Any, **options: Any) -> None:
+        self.tube = f"of {self.name}"
+        super(Task, self).save(*args, **options)
+
+    def handle(instance: Any, update_fields: Any, **others: Any) -> None:
+        assert update_fields is None  # as if it was no queue
+        instance.ttr = 7
+
+    Task = django_db.model(save=save)
+    make(FEATURES, roles=("runat", "priority", "tube", "owner", "attempts", "ttr", "error"), model=Task)
+    Task.xq.put_many([{"name": "a"}])
+    stale = Task.objects.get()
+    Task.objects.update(error="of another")
+    taken = Task.take()
+    stale.name, stale.priority = "b", models.F("priority") + 5
+    pre_save.connect(handle, sender=Task)
+    stale.save()
+    found = Task.objects.get()
+    assert (found.name, found.priority, found.tube, found.ttr, found.error) == ("b", 5, "of b", 7, "of another")
+    assert (found.status, found.owner, found.attempts, found.runat) == ("T", taken.owner, 1, taken.runat)
+    assert taken.ack().status == "D"
+    assert Task.xq.check() == []
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda task: pickle.loads(pickle.dumps(task))])
