@@ -189,11 +189,11 @@ def test_a_cancelled_run_finishes_its_tasks_and_releases_them_if_it_is_cancelled
             go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert loops == [asyncio.get_running_loop()]
+        assert loops == [asyncio.get_running_loop()] * 2
 
-    put = Task.put(task())
+    Task.xq.put_many(tasks(3))
     asyncio.run(program())
-    eventually(lambda: state(Task, put) == ("R" if again else "D"))
+    eventually(lambda: Task.stats().counts == {"T": 0, **({"R": 3, "D": 0} if again else {"R": 1, "D": 2})})
 
 
 def test_a_run_of_coroutines_ends_when_no_task_is_ready(make_live):

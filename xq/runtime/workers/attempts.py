@@ -85,6 +85,8 @@ class Attempts(Generic[T]):
         self.worker = worker
         self._ends = ends
         self._pause = AGAIN  # after the next denial
+        # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
+        self.end_unacked: Callable[[Lease, Any], object] = lambda lease, acked: self.end(lease, acked=acked)
         self.options = worker.options
         self.stop = stop
         self.store = moves().store
@@ -291,7 +293,7 @@ class Attempts(Generic[T]):
             key_of = self._moves().tasks.key_of
             keys = {key_of(row) for rows in acked for row in rows}
             for lease in leases:
-                self.end(lease, acked=keys)
+                self.end_unacked(lease, keys)
             return
         if self.options.batch:
             for lease in leases:

@@ -1,20 +1,24 @@
-"""Workers that are coroutines: one event loop runs an `async def` with many tasks at a time."""
+"""Workers that are coroutines: one event loop runs an `async def` with many tasks at a time.
+
+One take gets tasks for all coroutines that are free, and one statement acks those that have finished meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from xq.core.values import Parts
 from xq.engine.finish import Finish
-from xq.runtime.callers import Callers
+from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
-from xq.runtime.workers.attempts import NO_SLOT
+from xq.runtime.workers.attempts import NO_SLOT, Batch
 from xq.runtime.workers.concurrency import ASK
 from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Source
 from xq.runtime.workers.worker import Worker
@@ -22,11 +26,9 @@ from xq.runtime.workers.worker import Worker
 T = TypeVar("T")
 R = TypeVar("R")
 
-CALLERS = 2  # threads that call the database for the coroutines, beside one for each source that waits for tasks
-
 
 class Coroutines(Pool[T]):
-    """Coroutines of one event loop. Threads of its own call the database."""
+    """Coroutines of one event loop. The threads of the database call it, as for `Page.xq.aio`."""
 
     def __init__(
         self,
@@ -43,8 +45,16 @@ class Coroutines(Pool[T]):
         self._within: Future[None] | None = None  # the run within the program's loop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        self._callers = Callers(CALLERS + len(sources))
-        self._waiting = Callers(workers * len(sources))  # of releases, which wait for the pause of the backoff
+        local = moves().database.definition.dialects[self._store.engine].is_local
+        self._callers = of(self._store.database, local).calls
+        # Of what may take long: takes that wait for tasks, and failures, which without delays wait for their backoff.
+        failing = 1 if "delay" in self.attempts.release_options else workers * len(sources)
+        self._waiting = Callers(len(sources) + failing)
+        self._calls: set[Future[Any]] = set()  # that run in threads
+        self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
+        self._acks: asyncio.Future[None] | None = None
+        self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
+        self.attempts.end_unacked = self._unacked.__setitem__
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()  # as those of Slots
 
     def start(self) -> None:
@@ -87,77 +97,83 @@ class Coroutines(Pool[T]):
 
     async def _work(self) -> None:
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as self._group:
                 for source in self._sources:
-                    group.create_task(self._take_for(source))
-        except BaseExceptionGroup as errors:
-            first: BaseException = errors
+                    self._group.create_task(self._take_for(source))
+        except BaseException as error:
+            self._stop.set()
+            first = error
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise first from None
         finally:
-            self._stop.set()
-            if self._store.has_threads:  # a take may be running, whose coroutine was cancelled
+            if self._store.has_threads:  # a call may be running, whose coroutine was cancelled
                 await asyncio.get_running_loop().run_in_executor(None, self._end)
             else:
                 self._end()
 
     def _end(self) -> None:
-        self._callers.end()
-        self._waiting.end()
-        self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
+        wait(list(self._calls), ENDS)
+        try:  # those that a cancelled ack has acked all the same are no longer leased
+            self.attempts.ack([lease for lease in self._finished if lease in self.attempts.heart.leases])
+        finally:
+            self._waiting.end()
+            self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
 
     async def _take_for(self, source: Source[T]) -> None:
-        """Take tasks and run a coroutine for each, so many at a time."""
-        options, free, budget = self._options, asyncio.Semaphore(self._workers), self._program.budget
-        running: set[asyncio.Task[None]] = set()
-        async with asyncio.TaskGroup() as group:
-            while not self._stop.is_set():
-                await free.acquire()
-                n = budget.reserve(options.batch or 1)
-                if not n:
-                    if budget.is_spent:
-                        break
-                    free.release()
-                    await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
-                    continue
-                try:
-                    taken, lease = await self._call(lambda n=n: self._take(source, n))  # type: ignore[misc]
-                except Exception as error:
-                    free.release()
-                    budget.settle(n, 0)
-                    await self._call(lambda error=error: self.attempts.wait_for_the_database(error))  # type: ignore[misc]
-                    continue
-                lacking = budget.settle(n, taken)
-                if lease is not None:
-                    attempt = group.create_task(self._attempt(lease))
-                    running.add(attempt)
-                    attempt.add_done_callback(running.discard)
-                    attempt.add_done_callback(lambda _: free.release())
-                    continue
-                free.release()
-                if taken:
-                    continue
-                if not self._program.until_empty:
-                    await asyncio.sleep(2 * PAUSE if lacking else 0 if self._store.has_threads else PAUSE)
-                elif running:  # one that fails may be ready again
-                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                else:
+        """Take tasks for all free coroutines at once, and run these."""
+        size, budget, waits = self._options.batch or 1, self._program.budget, False
+        timeout = LISTEN if self._store.has_threads and not self._program.until_empty else 0
+        running, ended = set[asyncio.Task[None]](), asyncio.Event()
+        while not self._stop.is_set():
+            ended.clear()
+            if len(running) == self._workers:
+                await ended.wait()
+                continue
+            n = budget.reserve(size if waits else size * (self._workers - len(running)))
+            if not n:
+                if budget.is_spent:
                     break
+                await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
+                continue
+            try:
+                take = partial(self._take, source, n, timeout if waits else 0)
+                taken, leases = await self._call(take, self._waiting if waits else None)
+            except Exception as error:
+                budget.settle(n, 0)
+                await self._call(partial(self.attempts.wait_for_the_database, error), self._waiting)
+                continue
+            lacking = budget.settle(n, taken)
+            for lease in leases:
+                attempt = self._group.create_task(self._attempt(lease))
+                running.add(attempt)
+                attempt.add_done_callback(running.discard)
+                attempt.add_done_callback(lambda _: ended.set())
+            if taken:
+                waits = False
+            elif timeout and not waits:
+                waits = True  # the next take
+            elif not self._program.until_empty:
+                await asyncio.sleep(2 * PAUSE if lacking else 0 if timeout else PAUSE)
+            elif running:  # one that fails may be ready again
+                await ended.wait()
+            else:
+                break
 
-    def _take(self, source: Source[T], n: int) -> tuple[int, Lease | None]:
-        """Take up to `n` tasks. Return how many they are, and their lease; None if no function is to be called."""
+    def _take(self, source: Source[T], n: int, timeout: float) -> tuple[int, list[Lease]]:
+        """Take up to `n` tasks. Return how many they are, and the leases of the functions to call."""
         self._store.connect()
-        tasks = source.take(n, LISTEN if self._store.has_threads and not self._program.until_empty else 0, self._stop)
+        tasks, size = source.take(n, timeout, self._stop), self._options.batch or 1
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
-            return 0, None
-        return len(tasks), self.attempts.begin(tasks) if tasks else None
+            return 0, []
+        together = [tasks[at : at + size] for at in range(0, len(tasks), size)]
+        return len(tasks), [lease for each in together if (lease := self.attempts.begin(each)) is not None]
 
     async def _attempt(self, lease: Lease) -> None:
         slot = await self._wait_for_slot(lease)
         if slot is None:
-            await self._call(lambda: self.attempts.give_back(lease))
+            await self._call(partial(self.attempts.give_back, lease))
             return
         lease.start()
         error: BaseException | None = None
@@ -175,7 +191,7 @@ class Coroutines(Pool[T]):
                 self.attempts.drop(lease)
                 return
             if _is_cancelled():  # the program ends, and has stopped the function, which has not failed
-                await self._call(lambda: self.attempts.give_back(lease))
+                await self._call(partial(self.attempts.give_back, lease))
                 raise
             error = raised
         except BaseException as raised:
@@ -186,11 +202,28 @@ class Coroutines(Pool[T]):
                 error = late.with_traceback(cancelled.__traceback__)
         finally:
             if slot:
-                await self._call(lambda: self.attempts.leave_slot(slot))
+                await self._call(partial(self.attempts.leave_slot, slot))
                 self._freed.set()
-        # Without delays the task is released after the pause, by a thread that does nothing else.
-        apart = error is not None and "delay" not in self.attempts.release_options and self._store.has_threads
-        await self._call(lambda: self.attempts.end(lease, error), self._waiting if apart else self._callers)
+        if error is None and not (isinstance(lease.task, Batch) and lease.task.failed):
+            await self._ack(lease)
+        else:
+            await self._call(partial(self.attempts.end, lease, error), self._waiting)
+
+    async def _ack(self, lease: Lease) -> None:
+        """Ack tasks whose function has returned, with those of other coroutines."""
+        self._finished[lease] = None
+        while lease in self._finished:
+            if self._acks is None or self._acks.done():
+                self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
+            await asyncio.shield(self._acks)
+        if (acked := self._unacked.pop(lease, None)) is not None:
+            await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting)
+
+    async def _ack_finished(self) -> None:
+        finished = list(self._finished)
+        await self._call(partial(self.attempts.ack, finished))
+        for lease in finished:
+            del self._finished[lease]
 
     async def _wait_for_slot(self, lease: Lease) -> int | None:
         """As `Attempts.wait_for_slot`."""
@@ -214,18 +247,18 @@ class Coroutines(Pool[T]):
         """Call the database in a thread that has a connection, or here if threads share one."""
         if not self._store.has_threads:
             return call()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
+        future: Future[R] = Future()
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
 
         def job() -> None:
             try:
-                deliver = partial(future.set_result, call())
+                future.set_result(call())
             except BaseException as error:
-                deliver = partial(future.set_exception, error)
-            soon(loop, deliver)
+                future.set_exception(error)
 
         (callers or self._callers).submit(self._store, job)
-        return await asyncio.shield(future)
+        return await asyncio.shield(asyncio.wrap_future(future))
 
 
 def _is_cancelled() -> bool:
