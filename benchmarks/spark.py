@@ -87,7 +87,8 @@ def bulk(place: Database, effort: Effort) -> Iterator[Ways]:
 
         def staged() -> None:
             job = queue.pipeline.bulk().begin(COLUMNS[:2])
-            job.commit([job.stage(columns)])
+            job.put(0, columns)
+            job.commit()
 
         def written() -> None:
             tasks = spark.range(0, n, 1, CORES).selectExpr("'mail' AS tube", f"concat('{payload('')}', id) AS payload")

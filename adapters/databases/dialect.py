@@ -14,10 +14,10 @@ from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
+from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.searches import Searches
-from xq.adapters.databases.staging import Staging
 from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
-    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|stage_[0-9a-f]{8}"),
+    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
 }
@@ -108,9 +108,9 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         return self.exports_kind(self)
 
     @property
-    def staging(self) -> Staging:
+    def jobs(self) -> Jobs:
         """Returns the SQL of bulk puts."""
-        return Staging(self)
+        return Jobs(self)
 
     @cached_property
     def checkpoints(self) -> CheckpointTable:
@@ -337,7 +337,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
 
     def stale(self, existing: Mapping[str, str]) -> list[str]:
         """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
-        wanted = {item.name for item in [*self.objects(), *self.staging.tables]}
+        wanted = {item.name for item in [*self.objects(), self.jobs.table]}
         prefix = self.name("")
         return [
             self.drop(kind, name)

@@ -46,13 +46,6 @@ class Objects(Selectors, Counters, HistoryTable):
     more_of_queues = ""  # further columns of QUEUES, after a comma
     serial: str  # the type of a generated key in xq's own tables
 
-    @abstractmethod
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        """Return the body of CREATE TABLE for a table like the application's, and the SQL to run after it.
-
-        Its key is the column `place`. It has columns for the options, in seconds. All other columns may be NULL.
-        """
-
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
         tube = [self.roles["tube"]] if self.tube_stats else []

@@ -53,7 +53,7 @@ class Server(Dialect):
     # putting
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
-        return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
+        return f"VALUES {rows}", self.has_room(guard)
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")

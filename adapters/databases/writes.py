@@ -149,6 +149,10 @@ class Writes(Selectors, Counters):
         """
         return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
 
+    def has_room(self, guard: Guard) -> str:
+        """Return a query that finds a row if the queue has room for `:adding` tasks."""
+        return f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
+
     def room(self, guard: Guard) -> str:
         return f"{self.counted_in(guard)} + :adding <= {guard.value}"
 

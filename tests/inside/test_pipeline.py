@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS, SHARED
+from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import (
     another_process,
@@ -26,7 +29,6 @@ from tests.steps import (
     in_threads,
     is_exact,
     keep_references,
-    make_impatient,
     processes,
     put_late,
     row,
@@ -34,15 +36,12 @@ from tests.steps import (
     transitions,
 )
 from tests.support.names import NAMES, QUOTED, is_possible
-from tests.support.pipeline import elsewhere, extract, names, put, rows, staged_rows
+from tests.support.pipeline import elsewhere, extract, names, put, rows
 from tests.support.types import OTHERS, SENT, VALUES, fields
 from tests.support.types import rows as stored
-from xq.adapters import plain
 from xq.adapters.databases import readers
 from xq.adapters.databases.mariadb import scans
-from xq.adapters.databases.staging import Staging
-from xq.pipeline import archives, spans
-from xq.pipeline.bulk import Job
+from xq.pipeline import archives, bulk, spans
 from xq.pipeline.checkpoints import Counted
 from xq.pipeline.scan import Condition, Part
 
@@ -341,19 +340,21 @@ def test_rows_of_an_archive_are_loaded_part_by_part_and_each_once(make_shared, m
 # bulk puts
 
 
-def test_what_was_staged_is_put_when_the_job_commits_and_not_before(make_shared):
+ENDS = (("a", 1), ("c", 3))
+
+
+def test_each_partition_is_put_in_the_order_of_its_rows(make_shared):
     Task = make_shared({"history": True, "delayed": True}, roles=("runat", "attempts"))
-    job = Task.xq.pipeline.bulk().begin(["name", "size", "delay"])
-    job.stage([[["a first attempt, whose message was lost"], [0], [None]]])
-    staged = [job.stage([[[f"{part}a"], [1], [None]], [[f"{part}b"], [2], [5]]], part) for part in (1, 0)]
-    assert Task.select().count() == 0
-    assert job.commit(staged) == 4
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name", "size", "delay"]))
+    for part in (1, 0):
+        assert job.put(part, [[[f"{part}a"], [1], [None]], [[f"{part}b", f"{part}c"], [2, 3], [5, None]]]) == 3
+        assert job.put(part, [[[f"{part}c", f"{part}a"], [3, 1], [None, None]], [[f"{part}b"], [2], [5]]]) == 0, "again"
     found = [(task.name, task.size, task.status, task.attempts) for task in Task.select().order_by(Task.id)]
-    assert found == [("0a", 1, "R", 0), ("0b", 2, "W", 0), ("1a", 1, "R", 0), ("1b", 2, "W", 0)]
+    assert [row for row in found if row[2] == "R"] == [(f"{part}{n}", i, "R", 0) for part in (1, 0) for n, i in ENDS]
+    assert [row for row in found if row[2] == "W"] == [("1b", 2, "W", 0), ("0b", 2, "W", 0)]
     told = [(row.source, row.target, row.event) for row in Task.xq.history()]
-    assert sorted(told) == [("X", "R", "put")] * 2 + [("X", "W", "put")] * 2
+    assert sorted(told) == [("X", "R", "put")] * 4 + [("X", "W", "put")] * 2
     assert is_exact(Task)
-    assert staged_rows(Task) == 0
 
 
 @pytest.mark.parametrize("ends", ["ttl", "lifetime"])
@@ -407,9 +408,9 @@ def test_a_key_that_a_row_brings_is_used_and_one_that_it_does_not_is_made(make_s
 def test_unique_values_that_are_held_are_duplicates_and_nothing_is_put_or_with_skip_are_left_out(make_shared):
     Task = make_shared({"unique": True, "buried": True}, roles=("unique", "priority"))
     held = Task.put({"job": "a"})
-    for jobs, parts in (("ba", 1), ("cdc", 1), ("cdc", 3)):
-        with pytest.raises(xq.Duplicate, match="already holds the unique value"):
-            put(Task, ["job"], *zip(jobs, strict=True), parts=parts)
+    for jobs, twice in (("ba", "a"), ("cdc", "c")):
+        with pytest.raises(xq.Duplicate, match=f"already holds the unique value '{twice}'"):
+            put(Task, ["job"], *zip(jobs, strict=True))
     assert [task.id for task in Task.select()] == [held.id]
     brought = [("b", 1), ("a", 2), ("b", 3), (None, 4), ("A", 5), (None, 6), ("b", 7)]
     assert put(Task, ["job", "size"], *brought, parts=2, on_conflict="skip") == 4
@@ -424,106 +425,65 @@ def test_more_than_the_limit_is_refused_whole(make_shared):
     Task = make_shared({"limit": 5})
     Task.xq.put_many([{}, {}])
     with pytest.raises(xq.Full, match="limited to 5"):
-        put(Task, ["name"], *[(str(i),) for i in range(4)], parts=2)
+        put(Task, ["name"], *[(str(i),) for i in range(4)])
     assert Task.select().count() == 2
     assert put(Task, ["name"], *[(str(i),) for i in range(3)]) == 3
 
 
-def lose_rows(Task: Any, job: Job) -> None:
-    """As a server does that crashes."""
-    Task._meta.database.execute_sql(f"DELETE FROM {job.bulk.dialect.staging.stage}")
-
-
-def give_up(Task: Any, job: Job) -> None:
-    job.abort()
-
-
-def follow(Task: Any, job: Job) -> None:
-    """Another job follows, to which SQLite gives the same number."""
-    job.abort()
-    Task.xq.pipeline.bulk().begin(["job"]).stage([[["c"]]])
-
-
-def give_up_elsewhere(Task: Any, job: Job) -> None:
-    another = elsewhere(Task.xq.pipeline.bulk()).begin(["job"], "tonight")
-    with suppress(Exception):  # it waits for the other, which here waits for it
-        another.abort()
-
-
-def put_one(Task: Any, job: Job) -> None:
-    Task.put({"job": "a"})
-
-
-GONE = "are gone, so nothing was put"
-STEPS: dict[str, tuple[Any, str]] = {
-    "it commits": (Job, "commit"),
-    "it counts as put": (Job, "_put"),
-    "its rows were looked at": (Staging, "put"),
-}
-# When a job is so far, this happens: the error that its commit raises, or none.
-FAULTS: list[tuple[str, Callable[..., None], str | None]] = [
-    ("it commits", lose_rows, GONE),
-    ("it commits", give_up, GONE),
-    ("it commits", follow, GONE),
-    ("it counts as put", give_up_elsewhere, None),
-    ("its rows were looked at", put_one, "already holds the unique value 'a'"),
-]
-
-
-@pytest.mark.parametrize(
-    ("shared_db", "step", "happens", "error"),
-    # On SQLite no other put can come between.
-    [(db, *fault) for db in SHARED for fault in FAULTS if (db, fault[1]) != ("sqlite", put_one)],
-    indirect=["shared_db"],
-)
-def test_a_job_is_put_once_and_whole_or_not_at_all_whatever_happens(make_shared, monkeypatch, step, happens, error):
-    monkeypatch.setattr(plain, "PATIENCE", 1)
-    make_impatient(make_shared.db, 1)
-    Task = make_shared({"unique": True}, roles=("unique",))
-    job = Task.xq.pipeline.bulk().begin(["job"], "tonight")
-    staged = [job.stage([[["a", "b"]]])]
-    owner, method = STEPS[step]
-    as_it_is = getattr(owner, method)
-
-    def amid(*values: Any) -> Any:
-        monkeypatch.setattr(owner, method, as_it_is)
-        happens(Task, job)
-        return as_it_is(*values)
-
-    monkeypatch.setattr(owner, method, amid)
-    with pytest.raises(xq.Error, match=error) if error else nullcontext():
-        assert job.commit(staged) == 2
-    assert len(Task.select()) == (0 if error == GONE else 1 if error else 2), "what others put, and not the job"
-    put(Task, ["job"], ("a",), ("b",), job="tonight", on_conflict="skip")
-    assert sorted(task.job for task in Task.select()) == ["a", "b"]
+def test_a_limited_queue_of_unique_values_takes_what_it_has_room_for(make_shared):
+    Task = make_shared({"limit": 3, "unique": True}, roles=("unique",))
+    assert put(Task, ["job"], ("a",), ("b",)) == 2
+    assert put(Task, ["job"], ("a",), ("b",), ("c",), on_conflict="skip") == 1
+    with pytest.raises(xq.Full):
+        put(Task, ["job"], ("d",), on_conflict="skip")
     assert is_exact(Task)
 
 
-def test_an_attempt_that_goes_on_when_its_job_has_ended_stages_nothing_more(make_shared):
+def test_a_partition_with_other_rows_is_refused(make_shared):
     Task = make_shared()
-    job = Task.xq.pipeline.bulk().begin(["name"])
+    bulk = Task.xq.pipeline.bulk()
+    bulk.begin(["name"], "tonight").put(0, [[["a", "b"]]])
+    again = bulk.begin(["name"], "tonight")
+    assert again.put(0, [[["b"]], [["a"]]]) == 0
+    for others in (["a"], ["a", "c"], ["a", "b", "b"], []):
+        with pytest.raises(xq.Error, match="begun with other rows in its partition 0"):
+            again.put(0, [[others]])
+    for part in (-1, True, "0"):
+        with pytest.raises(xq.BadValue, match="a partition is a whole number"):
+            again.put(part, [[["c"]]])
+    assert names(Task) == ["a", "b"]
 
-    def slow() -> Any:
-        yield [["a"]]
-        job.abort()
-        yield [["b"]]
 
-    with pytest.raises(xq.Error, match="has ended"):
-        job.stage(slow())
-    assert staged_rows(Task) == 0
+def test_a_key_that_another_process_has_made_meanwhile_is_made_anew(make_shared, monkeypatch):
+    Task = make_shared({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
+    put(Task, ["name"], ("a",))
+    told = iter([Task.get().id - 1])
+    monkeypatch.setattr(bulk, "time", SimpleNamespace(time_ns=lambda: next(told, time.time_ns())))
+    assert put(Task, ["name"], ("b",), ("c",)) == 2
+    assert names(Task) == ["a", "b", "c"]
+    assert is_exact(Task)
 
 
-def test_two_that_commit_one_job_at_once_put_it_once(make_live):
+def test_a_job_without_a_name_is_remembered_for_a_day(make_shared):
+    Task = make_shared()
+    for name in (None, "tonight"):
+        put(Task, ["name"], ("a",), job=name)
+    Task.xq.clock.tick(86_401)
+    Task.xq.pipeline.bulk().begin(["name"])
+    kept = Task._meta.database.execute_sql("SELECT job, part, n FROM task_xq_put ORDER BY part").fetchall()
+    assert [tuple(row) for row in kept] == [("tonight", -1, 0), ("tonight", 0, 1)]
+
+
+def test_of_two_that_put_one_partition_at_once_one_does(make_live):
     Task = make_live()
-    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"], "tonight"))
-    staged = [job.stage([[[f"{part}"] * 500]], part) for part in range(2)]
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
     make_live.db.close()
 
-    def commit() -> Any:
+    def attempt() -> Any:
         yield
-        yield job.commit(staged)
+        yield job.put(0, [[["a"] * 1000]])
 
-    with processes(make_live.db, commit, commit) as others:
+    with processes(make_live.db, attempt, attempt) as others:
         for other in others:
             next(other)
         for other in others:
@@ -533,48 +493,27 @@ def test_two_that_commit_one_job_at_once_put_it_once(make_live):
     assert is_exact(Task)
 
 
-def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again(make_live):
+def test_a_process_killed_in_a_partition_has_put_the_others_and_the_job_is_run_again(make_live):
     Task = make_live({"limit": 100_000})
 
     def run() -> Generator[Any, Any, None]:
         job = Task.xq.pipeline.bulk().begin(["size"], "tonight")
-        staged = [job.stage([[list(range(500))]], part) for part in range(2)]
-        put_one_batch, told = Job._put, iter(range(2))
 
-        def put_and_die(*values: Any) -> Any:
-            if next(told):  # the first batch is put, and the second is not
-                os.kill(os.getpid(), signal.SIGKILL)
-            return put_one_batch(*values)
+        def dies() -> Iterator[Any]:
+            yield [list(range(1, 1000, 2))]
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        Job._put = put_and_die  # type: ignore[assignment,method-assign]
-        yield "staged"
-        job.commit(staged)
+        yield job.put(0, [[list(range(0, 1000, 2))]])
+        job.put(1, dies())
 
     with another_process(make_live.db, run) as process:
-        assert next(process) == "staged"
+        assert next(process) == 500
         process.post(None)
         process.join()
-    assert Task.select().count() == 0
-    for n in (1000, 0):
+    assert Task.select().count() == 500
+    for n in (500, 0):
         assert put(Task, ["size"], *[(i,) for i in range(1000)], job="tonight", parts=2) == n
-    assert is_exact(Task)
-    assert staged_rows(Task) == 0
-
-
-def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(make_shared, monkeypatch, caplog):
-    Task = make_shared()
-
-    def fails(job: Job) -> None:
-        raise OSError("the connection is lost")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Job, "_end", fails)
-        assert put(Task, ["name"], ("a",), ("b",)) == 2
-    assert "2 tasks were put" in caplog.text
-    assert names(Task) == ["a", "b"]
-    Task.xq.clock.tick(86_401)
-    assert put(Task, ["name"], ("c",)) == 1
-    assert staged_rows(Task) == 0
+    assert sorted(task.size for task in Task.select()) == [*range(1000)]
     assert is_exact(Task)
 
 
@@ -589,7 +528,7 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(make_shared, m
         ("name", xq.BadValue, "set the same: drop one"),
     ],
 )
-def test_columns_that_put_could_not_take_are_refused_before_anything_is_staged(make_shared, column, error, words):
+def test_columns_that_put_could_not_take_are_refused_before_anything_is_put(make_shared, column, error, words):
     Task = make_shared({"ttl": True}, roles=("runat", "attempts"))
     with pytest.raises(error, match=words):
         Task.xq.pipeline.bulk().begin(["name", column])
@@ -604,7 +543,7 @@ def test_columns_that_put_could_not_take_are_refused_before_anything_is_staged(m
 def test_values_that_put_could_not_take_are_refused_and_nothing_is_put(make_shared, column, value):
     Task = make_shared({"delayed": True, "ttl": True}, roles=("runat", "priority", "tube", "ttl"))
     with pytest.raises((xq.BadValue, xq.BadType)):
-        put(Task, ["id", column], (1, None), (2, value))
+        put(Task, ["id", column], (1, 1 if column == "size" else None), (2, value))
     assert Task.select().count() == 0
 
 
@@ -619,14 +558,26 @@ def test_values_are_stored_as_the_model_stores_them(make_shared):
     assert make_shared.db.execute_sql(kept + same).fetchone()[0] == 2
 
 
+SIZES = itertools.count(100)
+
+
+def next_size() -> int:
+    return next(SIZES)
+
+
 def test_the_defaults_of_the_model_hold_for_columns_that_a_frame_does_not_bring(make_shared):
-    sizes = iter(range(100, 200))
-    fields = {"size": pw.IntegerField(default=lambda: next(sizes)), "name": pw.TextField(default="unnamed")}
+    fields = {"size": pw.IntegerField(default=next_size), "name": pw.TextField(default="unnamed")}
     Task = make_shared(attributes=fields)
-    put_here = Task.xq.pipeline.bulk().begin(["priority"])
-    put_here.commit([put_here.stage([[[1, 2, 3]]])])
+    assert put(Task, ["priority"], (1,), (2,), (3,)) == 3
     assert [task.name for task in Task.select()] == ["unnamed"] * 3
     assert len({task.size for task in Task.select()}) == 3
+
+
+def test_a_default_that_other_processes_cannot_make_is_to_be_brought(make_shared):
+    Task = make_shared(attributes={"size": pw.IntegerField(default=lambda: 5)})
+    with pytest.raises(xq.ConfigurationError, match="'size' is not known to this process .* or bring the column"):
+        put(Task, ["name"], ("a",))
+    assert put(Task, ["name", "size"], ("a", 1)) == 1
 
 
 def test_a_queue_that_is_configured_anew_knows_what_was_put_and_an_uninstalled_one_leaves_nothing(make_shared):

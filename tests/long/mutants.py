@@ -505,14 +505,12 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     # loads, archives, extracts
     Mutant(
-        "a job with a name is put each time it is run",
+        "a partition is put by each of its attempts",
         "xq/pipeline/bulk.py",
-        ("            if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):\n"),
-        (
-            "            if not dialect.change(store, Statement(staging.mark), "
-            "self._values(job=self.name)) and not staged:\n"
-        ),
-        (f"{CONTRACT}/test_pipeline.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
+        "                if is_new:\n",
+        "                if True:\n",
+        (f"{INSIDE}/test_pipeline.py::test_each_partition_is_put_in_the_order_of_its_rows",),
+        tier="rest",
     ),
     Mutant(
         "a task that is done again meanwhile leaves for the archive",

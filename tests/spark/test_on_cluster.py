@@ -24,7 +24,6 @@ from tests.factories import tasks
 from tests.spark.cluster import HOST, Cluster, cluster, without_xq
 from tests.spark.drivers import HOME, driver
 from tests.steps import is_exact, transitions
-from tests.support.pipeline import staged_rows
 from xq.adapters.spark.session import _java_home, _zipped
 
 FEATURES = {"keep": True, "buried": True, "history": True}
@@ -93,7 +92,6 @@ def test_a_write_puts_each_row_once(Task, run):
     assert sorted(task.size for task in Task.select()) == [*range(4 * TASKS)]
     assert transitions(Task) == {"X-R": 4 * TASKS}
     assert is_exact(Task)
-    assert staged_rows(Task) == 0
 
 
 def writes(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""What other processes do with a queue: they read it in parts, and stage rows that one of them puts all at once."""
+"""What other processes do with a queue: they read it in parts, and put rows into it in parts."""
 
 from __future__ import annotations
 
@@ -27,19 +27,13 @@ def rows(of: Extract, *names: str, **which: Any) -> list[tuple[Any, ...]]:
 def put(Task: Any, columns: Sequence[str], *rows: Any, job: str | None = None, parts: int = 1, **options: Any) -> int:
     """Put rows by a job of so many partitions."""
     begun = elsewhere(elsewhere(Task.xq.pipeline.bulk(**options)).begin(columns, job))
-    staged = [
-        begun.stage([list(zip(*rows[part::parts], strict=True))] if rows[part::parts] else [], part)
+    count: int = sum(
+        begun.put(part, [list(zip(*rows[part::parts], strict=True))] if rows[part::parts] else [])
         for part in range(parts)
-    ]
-    count: int = begun.commit(elsewhere(staged))
+    )
+    begun.commit()
     return count
 
 
 def names(Task: Any) -> list[str]:
     return [task.name for task in Task.select().order_by(Task._meta.primary_key)]
-
-
-def staged_rows(Task: Any) -> int:
-    """How many rows jobs have left behind."""
-    stage = Task.xq.pipeline.bulk().dialect.staging.stage
-    return int(Task._meta.database.execute_sql(f"SELECT COUNT(*) FROM {stage}").fetchone()[0])

@@ -144,13 +144,6 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     return Change(row.target, roles, update)
 
 
-class PutShape(NamedTuple):
-    """The form of rows that one statement puts."""
-
-    given: frozenset[str]  # the names of the options
-    has_key: bool
-
-
 class Statements:
     """The statements of one queue for one database."""
 

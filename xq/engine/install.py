@@ -81,22 +81,21 @@ class Installation:
                 f"'unique' twice, or more tasks of a utube are taken than may be ({error}). Change or finish them first"
             ) from error
 
-    def make_stage(self) -> None:
-        """Create the tables that bulk puts need, if they are missing. Raises ConfigurationError if that fails."""
-        tables = self.dialect.staging.tables
-        existing = self.dialect.existing(self.store)
-        if all(table.name in existing for table in tables):
+    def make_jobs(self) -> None:
+        """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
+        table = self.dialect.jobs.table
+        if table.name in self.dialect.existing(self.store):
             return
         try:
             with self.dialect.installing(self.store):
-                for sql in [sql for table in tables for sql in table.create]:
+                for sql in table.create:
                     self.store.execute(sql)
         except Exception as error:
             if self.store.classify(error) in (ErrorKind.CONFLICT, *UNANSWERED):
                 raise
             raise ConfigurationError(
-                f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
-                "owner of its table begin a job, and grant the rights on them"
+                f"{self.store.name} has no table yet of the jobs that were put, and it cannot be made ({error}): have "
+                "the owner of its table begin a job, and grant the rights on it"
             ) from error
 
     def _check_states(self) -> None:
@@ -379,7 +378,7 @@ class Installation:
         self._drop_exports()  # wait for a running export before locking what it needs
         with self.dialect.installing(self.store):
             self._drop_exports()
-            for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
+            for item in reversed([self.dialect.jobs.table, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in self.dialect.stale(self.dialect.existing(self.store)):
                 self.store.execute(sql)

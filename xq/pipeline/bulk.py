@@ -1,4 +1,4 @@
-"""Put millions of tasks from processes without the model: stage them beside the table, then put all at once."""
+"""Put millions of tasks from processes without the model: each partition of a job in one transaction, once."""
 
 from __future__ import annotations
 
@@ -11,34 +11,27 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from xq.adapters.plain import PlainStore
-from xq.core.compile import PutShape, Statement, change
+from xq.core.compile import Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
-from xq.core.ports import Address, ErrorKind, Row, Table
+from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
 from xq.core.values import Catalogue, Tasks
 from xq.engine.install import Installation
 from xq.engine.unit import Database, unit_of_work
-from xq.pipeline.columns import Columns, Frame, Sources, pickled
+from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
-CHUNK = 10_000  # rows that one transaction stages
-AGE = 86_400.0  # seconds after which staged rows count as abandoned
-TRIES = 20  # attempts to put a job while other processes put the same keys or unique values
-
-
-@dataclass(frozen=True)
-class Staged:
-    """What one call of `Job.stage` has written. Small, and may be pickled. It has no effect unless committed."""
-
-    batch: int
-    rows: int
-    shapes: frozenset[PutShape]
-    order: int  # tasks are put in this order of calls, and within a call in that of the rows
+AGE = 86_400.0  # seconds for which the partitions of a job without a name are remembered, for attempts that are late
+TRIES = 20  # attempts to put a partition while other processes make the same keys
+BATCH = 500  # rows of one INSERT
+VALUES = 5_000  # values of one INSERT
+WHOLE = -1  # in the place of a partition: all of a job was put
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,10 @@ class Bulk:
     def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
         """Begin a job of rows with these columns: fields, and options of put (delay, ttl, ttr).
 
-        A named job is put once, however often it runs. Creates the two tables that jobs need. Raises BadValue and
-        FeatureOff for columns that put cannot take, NotInstalled, ConfigurationError.
+        A named job is put once, however often it runs. Creates the table that jobs need. Raises BadValue and FeatureOff
+        for columns that put cannot take, NotInstalled, ConfigurationError.
         """
-        longest = self.dialect.staging.longest
+        longest = self.dialect.jobs.longest
         if job is not None and not (isinstance(job, str) and 0 < len(job) <= longest and "\0" not in job):
             raise BadValue(f"a job is named by text of 1 to {longest} characters, not by {shown(job)}")
         new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
@@ -83,13 +76,14 @@ class Bulk:
             installation = Installation(store, self.dialect, self.structure)
             if error := installation.not_installed():
                 raise error
-            unit_of_work(store, installation.make_stage)
+            unit_of_work(store, installation.make_jobs)
+            unit_of_work(store, lambda: new.change(store, self.dialect.jobs.forget))
         return new
 
 
 @dataclass(frozen=True)
 class Job:
-    """Rows that are put all at once, or not at all. May be pickled: any process stages, and one of them commits."""
+    """Rows that are put in partitions, each of them once. May be pickled: any process puts partitions."""
 
     bulk: Bulk
     columns: tuple[str, ...]
@@ -103,12 +97,8 @@ class Job:
     @cached_property
     def frame(self) -> Frame:
         bulk, dialect = self.bulk, self.bulk.dialect
-        options = dialect.staging.options
+        options = sorted(dialect.machine.options("put"))
         return Frame(bulk.tasks, self.columns, options, bulk.sources, self.as_it_was, dialect.forever)
-
-    @property
-    def _log(self) -> logging.Logger:
-        return logging.getLogger(f"xq.{self.bulk.name}")
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -117,146 +107,142 @@ class Job:
             self.bulk.dialect.connected(store, store.ready())
             yield store
 
-    def stage(self, parts: Iterable[Columns], order: int = 0) -> Staged:
-        """Write rows beside the table, where no consumer sees them, in transactions of up to 10,000 rows each.
+    def put(self, part: int, rows: Iterable[Columns]) -> int:
+        """Put all rows of a partition or none, in one transaction. Returns how many tasks; 0 if it was put before.
 
-        Each part is a sequence of columns in the order of the job's. Raises BadValue and BadType.
+        Partitions are numbered from 0. `rows` are sequences of columns in the order of the job's, and are iterated
+        again after a conflict (a deadlock). Rows with the same options are put in their order.
+
+        Raises BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses; Error if the
+        partition was put with other rows, by an earlier run of a job of this name.
         """
-        staging, targets = self.bulk.dialect.staging, self.frame.targets
-        load = staging.load([t.field.column if t.field else staging.option(t.option) for t in targets])
-        rows, shapes = 0, set[PutShape]()
+        if isinstance(part, bool) or not isinstance(part, int) or part < 0 or not fits_a_column(part):
+            raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
+        size = BATCH
         with self.connected() as store:
-            ((batch,),) = self._execute(store, staging.begin)
-            for part in _chunks(parts):
-                found, of_shapes = self.frame.stored(part)
-                first = staging.first(batch) + rows
-                places = range(first, first + len(part[0]))
-                staged = list(zip(places, *(found[target] for target in targets), strict=True))
-                unit_of_work(store, partial(self._load, store, batch, load, staged))
-                rows, shapes = rows + len(places), shapes | of_shapes
-        return Staged(batch, rows, frozenset(shapes), order)
-
-    def _load(self, store: Any, batch: int, load: str, rows: Sequence[Row]) -> None:
-        with store.atomic():
-            if not self._execute(store, self.bulk.dialect.staging.goes_on, batch=batch):
-                raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or aborted")
-            store.load(load, rows)
-
-    def commit(self, staged: Iterable[Staged]) -> int:
-        """Put all that was staged, in one transaction. Returns how many tasks; 0 if the job was put before.
-
-        Of each call of `stage`, rows with the same options are put together, in their order. Staged rows that are not
-        in `staged` are deleted. A million tasks take some seconds, during which SQLite blocks all other writers.
-
-        Raises Duplicate and Full, which leave the queue unchanged; Error if staged rows are missing (begin the job
-        again); and the driver's error for rows that the table refuses.
-        """
-        in_order = sorted(staged, key=lambda one: one.order)
-        with self.connected() as store:
-            last: Exception | None = None
             for _ in range(TRIES):
                 try:
-                    put = unit_of_work(store, lambda: self._put_all(store, in_order))
-                    break
-                except Exception as error:
-                    # Another process has put the same unique value or generated key since this transaction looked.
-                    if store.classify(error) is not ErrorKind.DUPLICATE or not self._may_be_retried(in_order, error):
+                    return unit_of_work(store, partial(_Put(self, store, size).put, part, rows))
+                except Duplicate:
+                    if size == 1:
                         raise
-                    last = error
-            else:
-                raise ConfigurationError(
-                    f"{self.bulk.name}: the generated keys, or unique values, are taken already"
-                ) from last
+                    size = 1  # to name the value
+                except Exception as error:
+                    if not self._makes_keys or store.classify(error) is not ErrorKind.DUPLICATE:
+                        raise
+                    last = error  # another process has made the same key
+        raise ConfigurationError(f"{self.bulk.name}: the generated keys are taken already") from last
+
+    @property
+    def _makes_keys(self) -> bool:
+        return self.bulk.dialect.machine.settings.id == "time64"
+
+    def commit(self) -> None:
+        """Record that all partitions were put: a job of this name puts nothing from now on."""
+        if self.is_named:
+            with self.connected() as store:
+                if not unit_of_work(store, lambda: self.change(store, self.bulk.dialect.jobs.claim, part=WHOLE)):
+                    log = logging.getLogger(f"xq.{self.bulk.name}")
+                    log.warning("the job %s was put before: none of its rows is put again", self.name)
+
+    def change(self, store: Any, sql: str, **values: Any) -> int:
+        """Run SQL of the table of jobs, and return how many rows it changed."""
+        return self.bulk.dialect.change(store, Statement(sql), self.values(**values))
+
+    def values(self, **values: Any) -> dict[str, Any]:
+        return {"now": self.bulk.now, "job": self.name, "age": None if self.is_named else AGE, **values}
+
+
+class _Put:
+    """One attempt to put a partition, by statements of up to `size` rows."""
+
+    def __init__(self, job: Job, store: Any, size: int) -> None:
+        self.job = job
+        self.store = store
+        self.size = size
+        self.dialect = job.bulk.dialect
+        self.machine = self.dialect.machine
+        self._runs: dict[tuple[Any, ...], Any] = {}  # by what rows share, and their number
+        self._last = 0  # the last generated key
+
+    def put(self, part: int, rows: Iterable[Columns]) -> int:
+        job, jobs, put, n, digest = self.job, self.dialect.jobs, 0, 0, 0
+        # Before the transaction: on MariaDB it must not read before another attempt has committed.
+        if self.dialect.execute(self.store, jobs.content, job.values(part=WHOLE)):
+            return 0
+        with self.store.atomic():
+            self.store.ready().joins = True  # no savepoint within
+            if self.machine.guard("limit"):
+                self.dialect.one_at_a_time(self.store, False)
+            is_new = job.change(self.store, jobs.claim, part=part)
+            for columns in rows:
+                n += len(columns[0]) if columns else 0
+                digest += sum(crc32(repr(row).encode()) for row in zip(*columns, strict=True))  # in any order
+                if is_new:
+                    put += sum(self._put(alike, these) for alike, these in job.frame.alike(columns).items())
+            if is_new:
+                job.change(self.store, jobs.close, part=part, n=n, digest=digest)
+            elif self.dialect.execute(self.store, jobs.content, job.values(part=part)) != [(n, digest)]:
+                raise Error(
+                    f"the job {job.name} of {job.bulk.name} was begun with other rows in its partition {part}: "
+                    "give each run the same partitions, for example by a repartition by a column"
+                )
+        return put
+
+    def _put(self, alike: Alike, rows: list[Row]) -> int:
+        """Put rows that share their options. Returns how many were put."""
+        wide = len(rows[0]) + 1
+        most = max(1, min(self.size, min(VALUES, self.dialect.most_values) // wide))
+        return sum(self._insert(alike, rows[i : i + most]) for i in range(0, len(rows), most))
+
+    def _insert(self, alike: Alike, rows: list[Row]) -> int:
+        """Put rows by one statement. Returns how many were put."""
+        bulk, dialect, n = self.job.bulk, self.dialect, len(rows)
+        unique, limit = self.machine.guard("unique"), self.machine.guard("limit")
+        values = {"now": bulk.now, "rows": self._with_keys(alike, rows), "adding": n}
+        for option, seconds in alike.seconds:
+            values |= {option: None if seconds == dialect.forever else seconds, f"own_{option}": seconds}
         try:
-            self._end()
-        except Exception as error:  # the tasks are committed: a caller that saw this error might put them again
-            self._log.warning("%d tasks were put; later jobs delete their staged rows: %s", put, error)
-        return put
+            put = len(self._run(alike, n)(self.store.ready(), values))
+        except Exception as error:
+            if unique is None or not dialect.is_duplicate(unique, str(error)):
+                raise
+            put = 0  # MariaDB, which has undone the statement
+        if put == n or (put and bulk.on_conflict == "skip"):
+            return put
+        if n > 1 and bulk.on_conflict == "skip":
+            return sum(self._insert(alike, [row]) for row in rows)
+        if limit and not dialect.execute(self.store, dialect.has_room(limit), values):
+            raise Full(bulk.name, limit.value, n)
+        names = self.job.frame.names(alike)
+        value = dialect.source.roles[unique.role].name if unique else ""
+        if value not in names:
+            raise Error(
+                f"of {n} rows of the job {self.job.name} of {bulk.name} the database has taken {put}, so nothing of "
+                "their partition was put: is there a trigger that ignores rows?"
+            )
+        if bulk.on_conflict == "skip":
+            return 0
+        raise Duplicate(bulk.name, rows[0][names.index(value)], advice=": on_conflict='skip' leaves such tasks out")
 
-    def abort(self) -> None:
-        """Give the job up and delete its staged rows. A job that was put, or is just being put, is not affected."""
-        self._end()
+    def _with_keys(self, alike: Alike, rows: list[Row]) -> list[Row]:
+        if alike.has_key or self.machine.settings.id != "time64":
+            return rows
+        first = max(self._last + 1, time.time_ns())
+        self._last = first + len(rows) - 1
+        return [(*row, key) for key, row in enumerate(rows, first)]
 
-    def _may_be_retried(self, staged: Sequence[Staged], error: Exception) -> bool:
-        dialect, guard = self.bulk.dialect, self.bulk.dialect.machine.guard("unique")
-        if guard and dialect.is_duplicate(guard, str(error)):
-            return True
-        return dialect.machine.settings.id == "time64" and any(not s.has_key for one in staged for s in one.shapes)
-
-    def _put_all(self, store: Any, staged: Sequence[Staged]) -> int:
-        dialect, staging = self.bulk.dialect, self.bulk.dialect.staging
-        limit = dialect.machine.guard("limit")
-        with store.atomic():
-            if limit:
-                dialect.one_at_a_time(store, False)
-            if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):
-                rows = sum(one.rows for one in staged)
-                self._log.warning("the job %s was put before: none of its %d rows is put again", self.name, rows)
-                return 0
-            # Another process that ends a batch locks this row first, and waits. So the rows counted here are those put
-            # below.
-            there = [bool(self._execute(store, staging.goes_on, batch=one.batch)) for one in staged]
-            put, base = 0, 0
-            for one, goes_on in zip(staged, there, strict=True):
-                first = staging.first(one.batch)
-                values = self._values(first=first, last=first + one.rows)
-                ((found,),) = self._execute(store, staging.staged, **values)
-                if not goes_on or found != one.rows:
-                    raise Error(
-                        f"rows that the job {self.name} of {self.bulk.name} has staged are gone, so nothing was put: "
-                        f"it was aborted, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it again"
-                    )
-                inserted = 0
-                for shape in sorted(one.shapes, key=repr):
-                    base = max(base, time.time_ns())
-                    inserted += self._put(store, shape, {**values, "base": base})
-                    base += one.rows
-                if inserted != one.rows and self.bulk.on_conflict != "skip":
-                    raise Error(
-                        f"of {one.rows} rows that the job {self.name} of {self.bulk.name} has staged the database has "
-                        f"taken {inserted}, so nothing was put: is there a trigger that ignores rows?"
-                    )
-                put += inserted
-            if limit and self._execute(store, staging.overfull(limit)):
-                raise Full(self.bulk.name, limit.value, put)
-        return put
-
-    def _put(self, store: Any, shape: PutShape, values: Mapping[str, Any]) -> int:
-        """Put the rows of one shape of a batch."""
-        dialect, staging, frame = self.bulk.dialect, self.bulk.dialect.staging, self.frame
-        machine, guard = dialect.machine, dialect.machine.guard("unique")
-        row = machine.choose(ABSENT, "put", shape.given)
-        assert row is not None
-        written = change(machine, row, shape.given)
-        fields = [target.field for target in frame.targets if target.field]
-        unique = guard if guard and dialect.source.roles[guard.role] in fields else None
-        if unique and self.bulk.on_conflict != "skip":
-            for (value,) in self._execute(store, staging.in_the_way(written, shape, unique), **values):
-                raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
-            unique = None  # a duplicate that another process puts meanwhile raises, too
-        return dialect.change(store, staging.put(written, fields, shape, unique), values, row.event)
-
-    def _end(self) -> None:
-        """Delete the staged rows of this job, and abandoned ones of others."""
-        staging = self.bulk.dialect.staging
-        with self.connected() as store:
-            for (batch,) in self._execute(store, staging.over, age=AGE):
-                unit_of_work(store, partial(self._end_batch, store, batch))
-            if not self.is_named:
-                self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
-
-    def _end_batch(self, store: Any, batch: int) -> None:
-        staging = self.bulk.dialect.staging
-        values = self._values(batch=batch, first=staging.first(batch), last=staging.first(batch + 1))
-        with store.atomic():
-            for sql in staging.end:
-                self.bulk.dialect.change(store, Statement(sql), values)
-
-    def _values(self, **values: Any) -> dict[str, Any]:
-        return {"now": self.bulk.now, "job": self.name, **values}
-
-    def _execute(self, store: Any, sql: str, **values: Any) -> list[Any]:
-        return self.bulk.dialect.execute(store, sql, self._values(**values))
+    def _run(self, alike: Alike, n: int) -> Any:
+        given, names = frozenset(option for option, _ in alike.seconds), self.job.frame.names(alike)
+        if not alike.has_key and self.machine.settings.id == "time64":
+            names = (*names, self.dialect.source.key[0].name)
+        run = self._runs.get((given, names, n))
+        if run is None:
+            row = self.machine.choose(ABSENT, "put", given)
+            assert row is not None
+            statement = self.dialect.insert(change(self.machine, row, given), names, n)
+            run = self._runs[given, names, n] = self.dialect.runner(statement, row.event, width=len(names))
+        return run
 
 
 class _Modelless:
@@ -269,27 +255,21 @@ class _Modelless:
         self.name = name
 
 
-def _chunks(parts: Iterable[Columns]) -> Iterator[Columns]:
-    for part in parts:
-        for start in range(0, len(part[0]) if part else 0, CHUNK):
-            yield part if len(part[0]) <= CHUNK else [column[start : start + CHUNK] for column in part]
-
-
 def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     """Return how other processes put tasks into the queue of a database."""
     dialect, store, definition = database.dialect, database.store, database.definition
     machine, table = definition.machine, definition.table
     defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
     fields = {"key": table.key[0], **table.roles}
-    # made at the commit: two processes would make the same keys
-    made_at_commit = ("key",) * (machine.settings.id == "time64")
+    # made with each statement: two processes would make the same keys
+    made_later = ("key",) * (machine.settings.id == "time64")
     sources = Sources(
         {name: tasks.known(name).to_database(value) for name, value in defaults.items() if not callable(value)},
         {name: pickled(value) for name, value in defaults.items() if callable(value)},
         {
             fields[role].name: pickled(maker)
             for role, maker in machine.fill.items()
-            if role in fields and role not in made_at_commit
+            if role in fields and role not in made_later
         },
     )
     return Bulk(

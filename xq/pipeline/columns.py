@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from xq.core.compile import PutShape
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, REMEMBERED
-from xq.core.ports import Field
+from xq.core.ports import Field, Row
 from xq.core.values import Tasks, check_role
 from xq.pipeline.frames import as_stored
 
@@ -29,17 +27,11 @@ class Sources:
     fill: Mapping[str, bytes]  # functions of the task's values, called for each task that has no value
 
 
-# the later ones can pickle functions that are not importable by name
-PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")
-
-
 def pickled(made: Callable[..., Any]) -> bytes:
-    """Return a function as bytes for another process; empty if no pickler can do that."""
-    for pickler in PICKLERS:
-        with suppress(Exception):  # a pickler may fail in any way, or not be installed
-            found: bytes = importlib.import_module(pickler).dumps(made)
-            if pickler != PICKLERS[0] or b"__main__" not in found:
-                return found
+    """Return a function as bytes for another process; empty if it cannot be imported there by its name."""
+    with suppress(Exception):  # pickle may fail in any way
+        found = pickle.dumps(made)
+        return b"" if b"__main__" in found else found
     return b""
 
 
@@ -61,6 +53,13 @@ class Target(NamedTuple):
     option: str
 
 
+class Alike(NamedTuple):
+    """What rows share that one statement puts."""
+
+    seconds: tuple[tuple[str, float], ...]  # of the options of put, by their names
+    has_key: bool
+
+
 class Frame:
     """The columns of a frame as a queue sees them: fields by name, followed by options of put.
 
@@ -80,7 +79,7 @@ class Frame:
         self.tasks, self.table, self.as_it_was = tasks, tasks.table, as_it_was
         self.name, self.forever = tasks.store.name, forever
         self.options = () if as_it_was else tuple(options)
-        self.names = tuple(columns)
+        self.columns = tuple(columns)
         self._places: dict[Target, int] = {}
         for place, column in enumerate(columns):
             target = self._target(column)
@@ -101,6 +100,7 @@ class Frame:
         self._fill = {fields[n]: _unpickled(make, n) for n, make in sources.fill.items()}
         self.targets = tuple(dict.fromkeys([*self._places, *self._defaults, *self._anew, *self._fill]))
         self._key = [Target(field, "") for field in self.table.key]
+        self._brought = [target for target in self.targets if target.field]
 
     def _of(self, field: Field) -> Target:
         roles = (role for role in REMEMBERED if role in self.options and self.table.roles.get(role) == field)
@@ -118,8 +118,8 @@ class Frame:
         options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
         raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
 
-    def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[PutShape]]:
-        """Return some rows as the staging table holds them, and their shapes. Raises BadValue and BadType."""
+    def stored(self, part: Columns) -> dict[Target, Sequence[Any]]:
+        """Return some rows as the table stores them. Raises BadValue and BadType."""
         rows = len(part[0]) if part else 0
         found = {target: self._converted(target, part[place]) for target, place in self._places.items()}
         for target, value in self._defaults.items():
@@ -129,13 +129,13 @@ class Frame:
         for target, fill in self._fill.items():
             values = found.get(target) or [None] * rows
             if None in values:
-                tasks = (dict(zip(self.names, row, strict=True)) for row in zip(*part, strict=True))
+                tasks = (dict(zip(self.columns, row, strict=True)) for row in zip(*part, strict=True))
                 new: Sequence[Any] = [
                     fill(task) if value is None else None for value, task in zip(values, tasks, strict=True)
                 ]
                 new = self._converted(target, new)
                 found[target] = [made if value is None else value for value, made in zip(values, new, strict=True)]
-        return found, self._shapes(found, rows)
+        return found
 
     def _converted(self, target: Target, column: Sequence[Any]) -> Sequence[Any]:
         field, option = target
@@ -157,19 +157,30 @@ class Frame:
         seconds = self.tasks.seconds(option, float(value) if isinstance(value, Decimal) else value, ends)
         return self.forever if seconds is None else seconds
 
-    def _shapes(self, found: Mapping[Target, Sequence[Any]], rows: int) -> set[PutShape]:
-        brought = [target for target in found if target.option]
-        keys = [found[target] for target in self._key if target in found]
-        flags = [[value is not None for value in found[target]] for target in brought]
-        has_key = [
-            [None not in key for key in zip(*keys, strict=True)] if len(keys) == len(self._key) else [False] * rows
-        ]
-        shapes = {
-            PutShape(frozenset(t.option for t, given in zip(brought, row, strict=False) if given), row[-1])
-            for row in set(zip(*flags, *has_key, strict=True))
-        }
-        for shape in shapes:
-            self.tasks.choose(ABSENT, "put", dict.fromkeys(shape.given, 1.0))
-            if not shape.has_key and self.tasks.machine.settings.id == "required":
-                raise BadValue(f"tasks of {self.name} must bring their keys, and a row has none (id='required')")
-        return shapes
+    def alike(self, part: Columns) -> dict[Alike, list[Row]]:
+        """Return the values of some rows, in the order of `names`, by what they share. Raises FeatureOff, BadValue."""
+        found = self.stored(part)
+        options = [target.option for target in self.targets if target.option]
+        seconds = zip(*(found[target] for target in self.targets if target.option), strict=True)
+        rows = zip(*(found[target] for target in self._brought), strict=True)
+        keys = [self._brought.index(target) for target in self._key if target in self._brought]
+        others = [place for place in range(len(self._brought)) if place not in keys]
+        together: dict[Alike, list[Row]] = {}
+        for _ in range(len(part[0]) if part else 0):
+            row = next(rows) if self._brought else ()
+            own = next(seconds) if options else ()
+            has_key = len(keys) == len(self._key) and None not in [row[place] for place in keys]
+            given = tuple([(name, value) for name, value in zip(options, own, strict=True) if value is not None])
+            alike = Alike(given, has_key)
+            if alike not in together:
+                self.tasks.choose(ABSENT, "put", dict.fromkeys(dict(given), 1.0))
+                if not has_key and self.tasks.machine.settings.id == "required":
+                    raise BadValue(f"tasks of {self.name} must bring their keys, and a row has none (id='required')")
+                together[alike] = []
+            together[alike].append(row if has_key or not keys else tuple([row[place] for place in others]))
+        return together
+
+    def names(self, alike: Alike) -> tuple[str, ...]:
+        """Return the names of the fields that such rows have values of."""
+        brought = [target for target in self._brought if alike.has_key or target not in self._key]
+        return tuple([target.field.name for target in brought if target.field])

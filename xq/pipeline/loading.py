@@ -29,7 +29,7 @@ class Loading:
         with self.job.connected() as store:
             dialect.exports.refuse_misfits(store)
             for part_rows in rows:
-                found, _ = frame.stored([*part_rows, *([value] * len(part_rows[0]) for value in self.newer)])
+                found = frame.stored([*part_rows, *([value] * len(part_rows[0]) for value in self.newer)])
                 first = part * PLACES + count
                 numbers = range(first, first + len(part_rows[0]))
                 values = zip(*(found[target] for target in frame.targets), strict=True)

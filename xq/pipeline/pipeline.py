@@ -26,7 +26,7 @@ class Pipeline:
         self._history = history
 
     def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
-        """Return what other processes put tasks by, millions in one transaction: see `Bulk.begin`. It may be pickled.
+        """Return what other processes put tasks by, in partitions: see `Bulk.begin`. It may be pickled.
 
         With the feature unique and "skip", tasks that conflict with others are left out. Raises BadValue, FeatureOff,
         and ConfigurationError where no other process can reach the database.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -177,15 +177,6 @@ class MariadbObjects(Server):
     def _types(self) -> dict[str, str]:
         lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
         return {name: self.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
-
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        values = {
-            "place": place,
-            "options": "".join(f", {option} DOUBLE" for option in options),
-            "columns": self.columns,
-            "nulls": ", ".join(["NULL"] * len(self.source.fields)),
-        }
-        return self._creating(self.staging.suffix, "stage", **values)
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema

@@ -33,11 +33,6 @@ CREATE TABLE IF NOT EXISTS {name}
 --: dirty_groups
 CREATE TABLE IF NOT EXISTS {name} (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {digest}, writer BIGINT){engine};
 
---: stage
--- After CREATE TABLE and the name.
-({place} BIGINT DEFAULT 0 PRIMARY KEY{options}){engine}
-    AS SELECT {columns} FROM {table} UNION ALL SELECT {nulls} LIMIT 0;
-
 --: stored_column
 -- A column and an index of it, after dropping those of the same names, in one statement: where rows hold a value twice
 -- that may be held once, nothing of it stays. It is stored: InnoDB damages an index of a virtual column, when it purges

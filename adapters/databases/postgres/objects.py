@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,10 +92,6 @@ class PostgresObjects(Server):
 
     def names_beside(self, suffix: str) -> dict[str, str]:
         return {f"name_{one}": self.quote(self.name(f"{suffix}_{one}")) for one in ("key", "open", "most", "xid")}
-
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        columns = [self.columns, *(f"CAST(0 AS float8) AS {name}" for name in options)]
-        return self._creating(self.staging.suffix, "stage", place=place, columns=", ".join(columns))
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(

@@ -49,13 +49,6 @@ ALTER TABLE {name}
 -- Its rows are replaced all the time.
 ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
 
---: stage
--- After CREATE TABLE and the name.
-AS SELECT CAST(0 AS bigint) AS {place}, {columns} FROM {table} WITH NO DATA;
-CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} ({place});
--- Unlogged, so writes take half the time. After a crash it is empty: rows are counted before they are put.
-ALTER TABLE {name} SET UNLOGGED;
-
 --: more_of_sessions
 -- A table of an earlier layout. ALTER TABLE waits for every transaction that reads it, so it runs only where it must.
 DO $$ BEGIN

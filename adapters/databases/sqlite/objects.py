@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from xq.adapters.databases.dialect import Dialect
@@ -98,10 +98,6 @@ class SqliteObjects(Dialect):
             "heads": self.quote(self.name(utubes.suffix)),
         }
         return self._side_table(utubes.suffix, values, "heads", "heads_open")
-
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        fields = [f"{self.quote(field.column)} {_type(field)}" for field in self.source.fields]
-        return (f"({', '.join([f'{place} INTEGER PRIMARY KEY', *fields, *(f'{option} REAL' for option in options)])})",)
 
     def _indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super()._indexes()
