@@ -39,13 +39,10 @@ def report(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="the queues, each with its history")],
     since: Annotated[datetime | None, typer.Option(help="The beginning, in UTC.")] = None,
     until: Annotated[datetime | None, typer.Option(help="The end, in UTC.")] = None,
-    last: Annotated[bool, typer.Option("--last", help="Go on from the report in FOLDER.")] = False,
 ) -> None:
     """Write tables and a page that show what happened in queues."""
-    if last and since is not None:
-        raise typer.BadParameter("say one of --since and --last")
     with _session(targets) as (spark, session, queues):
-        spark.report(session, queues, "last" if last else since, until, out=out)
+        spark.report(session, queues, since, until, out=out)
     say(f"open {out}/index.html")
 
 

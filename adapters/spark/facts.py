@@ -38,8 +38,6 @@ KEYS = {
 SUMS = ("n", "arrived", "departed", "readied", "unreadied")
 TIMED = ("queue", "tube", "era", "source", "us")  # columns of the lengths of stays and lives
 
-ADD_UP = ("moved", "changed", "ended")  # the kinds that a report takes over from the one before
-
 SAME_TUBE = "was_tube <=> tube"
 DATED = {"era": "era", "slot": "slot"}
 WAY = {name: f"IF(era <> 'early', {name}, NULL)" for name in ("source", "target", "event", "outcome")}
@@ -60,7 +58,7 @@ class Past:
         earlier = f"WHEN at_us >= {self.before.since} THEN 'before'" if self.before else ""
         return self.moves.selectExpr(
             "*",
-            f"CASE WHEN quiet OR at_us >= {until} THEN NULL WHEN at_us >= {since} THEN 'now' {earlier} "
+            f"CASE WHEN at_us >= {until} THEN NULL WHEN at_us >= {since} THEN 'now' {earlier} "
             "WHEN at_us IS NOT NULL THEN 'early' END AS era",
             f"IF({self.span.has}, {self.span.slot_of('at_us')}, NULL) AS slot",
             f"{self.span.has} AS within",
@@ -75,18 +73,14 @@ class Past:
         return stays.unionByName(lives.selectExpr("queue", "tube", "era", f"'{LIFE}' AS source", "lived AS us"))
 
 
-def facts(past: Past, earlier: DataFrame | None = None) -> DataFrame:
-    """Return the facts, with the columns KEYS, SUMS and us. `earlier` are those of the report before."""
+def facts(past: Past) -> DataFrame:
+    """Return the facts, with the columns KEYS, SUMS and us."""
     dated = past.dated
     rows = dated.where("era IS NOT NULL").selectExpr(*_fact(MOVED))
     rows = rows.unionByName(past.timed.selectExpr(*_fact(LASTED)))
     structs = [f"IF({when}, struct({', '.join(_fact(columns))}), NULL)" for when, columns in SOME]
     some = dated.where(" OR ".join(when for when, _ in SOME))
     rows = rows.unionByName(some.selectExpr(f"inline(filter(array({', '.join(structs)}), fact -> fact IS NOT NULL))"))
-    if earlier is not None:
-        rows = rows.unionByName(
-            earlier.where(is_("kind", ADD_UP)).withColumn("slot", F.expr(past.span.slot_of("slot")))
-        )
     return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in SUMS), F.max("us").alias("us"))
 
 

@@ -48,24 +48,13 @@ OUTCOME = f"""CASE
     WHEN {GONE} THEN 'killed'
 END"""
 END = "struct<life:bigint,tube:string,outcome:string,takes:bigint>"
-# What a row has that an earlier report left for this one, see `carried`.
-LEFT = {
-    **dict.fromkeys(("is_carried", "is_counted"), "boolean"),
-    "ahead": "boolean",
-    "left_takes": "bigint",
-    "left_begun_us": "bigint",
-    "left_end": END,
-}
 
 
-def moves(
-    history: DataFrame, there: DataFrame, span: Span, before: Span | None = None, left: DataFrame | None = None
-) -> DataFrame:
+def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None = None) -> DataFrame:
     """Return each row of a history with what its task did before. Computed once by the key, in one sort.
 
     `history` has the columns HISTORY (at_us: µs since 1970), `there` the present tasks: queue, key, tube, state (R, T
-    or W, or B with its error), error. `left` is what the report before left (`carried`), if this one goes on from it.
-    Columns of the result, besides those that `carried` needs:
+    or W, or B with its error), error. Columns of the result:
 
     queue, key, tube, source, target, event, at_us
     was_tube, early     the tube of the task before, from the previous row of its key; in a key's first row, from the
@@ -82,7 +71,6 @@ def moves(
     last, latest        whether it is the last row of its key, and the last one before the end of the span
     live, buried, error whether the table has the task now, in R, T or W, and in B with which error; for last rows
     silent              the row is a present task without history: at_us is null, and target its state
-    quiet               the report before has counted the row
     """
     key = "PARTITION BY queue, key ORDER BY id"  # present tasks come first: they have no id
     so_far = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
@@ -96,8 +84,7 @@ def moves(
         return f"IF({moment} IS NULL, NULL, greatest(at_us - {moment}, 0L))"  # greatest ignores nulls
 
     def end(of: Span) -> str:
-        ends = f"outcome IS NOT NULL AND NOT is_carried AND {of.has}"
-        return f"CASE WHEN is_carried THEN left_end WHEN {ends} THEN struct(life, tube, outcome, takes) END"
+        return f"CASE WHEN outcome IS NOT NULL AND {of.has} THEN struct(life, tube, outcome, takes) END"
 
     def instead(of: Span | None) -> str:
         """Return the last end of this life so far in a span, without this row."""
@@ -109,19 +96,8 @@ def moves(
     def comes(now: str, then: str, states: Sequence[str]) -> str:
         return f"{is_(now, states)} AND NOT ({is_(then, states)} AND was_tube <=> tube)"
 
-    begins = f"({BEGINS} AND NOT is_carried)"
-    closed = "coalesce(id = newest_closed, true)"
-    none = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in LEFT.items() if name not in history.columns]
-    rows = history.selectExpr(*HISTORY, *(name for name in LEFT if name in history.columns), *none)
-    rows = rows if left is None else rows.unionByName(left)
-    rows = rows.unionByName(there.withColumnRenamed("state", "present"), allowMissingColumns=True)
-    rows = rows.fillna(False, ["is_carried", "is_counted", "ahead"])
-    if left is not None:  # a row may have been left, and be read again: then it keeps that it was counted
-        both = f"OVER ({key}, is_counted DESC)"
-        counted = f"is_counted OR coalesce(lag(IF(is_counted, id, NULL)) {both} = id, false) AS is_counted"
-        columns = [name for name in rows.columns if name != "is_counted"]
-        rows = rows.selectExpr(*columns, counted, f"coalesce(lead(id) {both} = id, false) AS is_again")
-        rows = rows.where("NOT is_again").drop("is_again")
+    present = there.withColumnRenamed("state", "present")
+    rows = history.select(*HISTORY).unionByName(present, allowMissingColumns=True)
     by_key = rows.selectExpr(
         "*",
         f"id IS NOT NULL AND {previous('id')} IS NULL AS first",
@@ -130,33 +106,28 @@ def moves(
         f"{previous('tube')} AS before_tube",
         f"max(id) {whole} AS newest",
         f"max(IF(at_us < {span.until}, id, NULL)) {whole} AS newest_in_time",
-        f"min(IF(ahead OR at_us >= {span.until}, id, NULL)) {whole} AS first_open",
         f"bool_or({is_('present', LIVE)}) {whole} AS live",
         f"bool_or(present = 'B') {whole} AS buried",
         f"max(error) {whole} AS its_error",
-        f"sum(IF(is_carried, left_takes, CAST({TOOK} AS bigint))) {so_far} AS taken",
-        f"count_if({begins}) {so_far} AS life",
-        f"last(CASE WHEN is_carried THEN left_begun_us WHEN {begins} THEN at_us END, true) {so_far} AS begun_us",
+        f"count_if({TOOK}) {so_far} AS taken",
+        f"count_if({BEGINS}) {so_far} AS life",
+        f"last(IF({BEGINS}, at_us, NULL), true) {so_far} AS begun_us",
         f"{OUTCOME} AS outcome",
     )
     # The takes of earlier lives are left out.
-    began = f"CASE WHEN {begins} THEN taken - CAST({TOOK} AS bigint) WHEN left_begun_us IS NOT NULL THEN 0 END"
-    lived = by_key.selectExpr(
-        "*",
-        f"max({began}) {so_far} AS taken_before",
-        f"max(IF(first_open IS NULL OR id < first_open, id, NULL)) {whole} AS newest_closed",
-    ).selectExpr("*", "coalesce(taken - taken_before, greatest(taken, attempt, 0L)) AS takes")
+    began = f"max(IF({BEGINS}, taken - CAST({TOOK} AS bigint), NULL)) {so_far} AS taken_before"
+    takes = "coalesce(taken - taken_before, greatest(taken, attempt, 0L)) AS takes"
+    lived = by_key.selectExpr("*", began).selectExpr("*", takes)
     known = lived.selectExpr(
         "*",
         f"{instead(span)} AS last_end",
         f"{instead(before)} AS last_end_before",
         "coalesce(before, source) AS was",
         "IF(first, tube, before_tube) AS was_tube",
-        "is_carried OR is_counted AS quiet",
     )
     return known.where(f"id IS NOT NULL OR (newest IS NULL AND {is_('present', LIVE)})").selectExpr(
         *("queue", "key", "id", "tube", "source", "coalesce(target, present) AS target", "event", "at_us", "was_tube"),
-        "CASE WHEN quiet THEN NULL WHEN first THEN source WHEN id IS NULL THEN present END AS early",
+        "CASE WHEN first THEN source WHEN id IS NULL THEN present END AS early",
         f"IF(before = source AND source <> '{ABSENT}', {since('before_us')}, NULL) AS stay",
         f"{comes('target', 'was', BACKLOG)} AS arrives",
         f"{comes('was', 'target', BACKLOG)} AS departs",
@@ -166,29 +137,7 @@ def moves(
         *("takes", "outcome"),
         f"IF(outcome IS NOT NULL AND {span.has}, last_end, NULL) AS instead",
         f"IF(outcome IS NOT NULL AND {before.has if before else 'false'}, last_end_before, NULL) AS instead_before",
-        *("id <=> newest AS last", "id <=> newest_in_time AND at_us IS NOT NULL AS latest", "live", "buried", "quiet"),
+        *("id <=> newest AS last", "id <=> newest_in_time AND at_us IS NOT NULL AS latest", "live", "buried"),
         "at_us IS NULL AND (id IS NULL OR (id = newest AND live)) AS silent",
         "IF(id = newest, its_error, NULL) AS error",
-        # for the next report
-        *("attempt", "ahead", "id >= first_open AS is_open", f"{closed} AS is_newest_closed"),
-        f"IF({closed}, coalesce(taken - taken_before, taken), NULL) AS left_takes",
-        f"IF({closed}, begun_us, NULL) AS left_begun_us",
-        f"IF({closed}, coalesce({end(span)}, last_end), NULL) AS left_end",
-    )
-
-
-def carried(rows: DataFrame, until: int) -> DataFrame:
-    """Return what a report leaves for the next one, from its `moves`: the last row of each unfinished task.
-
-    It has the columns HISTORY and LEFT. Some rows are left as they are, `is_counted` if they belong to this report: of
-    each key those from the first one on that is after the end of the span, or that will be read again (`ahead`).
-    """
-    is_open = "coalesce(is_open, false)"
-    rows = rows.where(f"{is_open} OR (is_newest_closed AND {is_('target', OPEN)})")
-    return rows.selectExpr(
-        *("queue", "coalesce(id, -1L) AS id", "at_us", "key", "tube", "source", "target", "event", "attempt"),
-        *(f"NOT {is_open} AS is_carried", f"{is_open} AND at_us < {until} AS is_counted", "false AS ahead"),
-        *(f"IF({is_open}, NULL, {name}) AS {name}" for name in ("left_takes", "left_begun_us")),
-        f"IF({is_open}, NULL, named_struct('life', 0L, 'tube', left_end.tube, 'outcome', left_end.outcome, "
-        "'takes', left_end.takes)) AS left_end",
     )

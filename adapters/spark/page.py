@@ -180,11 +180,8 @@ class Page:
         if tube.queue in self.queues:
             self.queues[tube.queue].add(tube, tables)
 
-    def html(self, span: Span, before: Span | None, silent: Mapping[str, str], timed: int) -> str:
-        """Return the page. `silent` has the queues without errors, and what they lack.
-
-        Percentiles are of the rows since `timed`: later than the span if the report goes on from another.
-        """
+    def html(self, span: Span, before: Span | None, silent: Mapping[str, str]) -> str:
+        """Return the page. `silent` has the queues without errors, and what they lack."""
         # imported here, since Spark's workers import this package without needing it
         from plotly.offline import get_plotlyjs
 
@@ -192,7 +189,6 @@ class Page:
         data = {
             **{name: getattr(span, name) / 1e6 for name in ("since", "until", "now")},
             "unit": span.unit,
-            "timed": timed / 1e6,
             "left": len(self.names) - len(self.queues),
             "meanings": [(name, table.meaning) for name, table in TABLES.items()],
             "compared": before is not None,

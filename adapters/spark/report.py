@@ -12,7 +12,7 @@ from datetime import date
 from functools import reduce
 from importlib.util import find_spec
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,9 +21,7 @@ from pyspark.sql.types import StructType
 from xq.adapters.spark.archives import history as archived
 from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.last import FACTS, FILE, TASKS, Last
-from xq.adapters.spark.last import FOLDER as LEFT
-from xq.adapters.spark.moves import HISTORY, carried, is_, moves
+from xq.adapters.spark.moves import HISTORY, is_, moves
 from xq.adapters.spark.page import SHOWN, Page
 from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named, queue_of
@@ -36,7 +34,6 @@ from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
 from xq.core.values import microseconds
-from xq.pipeline.scan import Checkpoint
 
 WORK = ".report"  # the folder of an unfinished report
 PAGE = "index.html"
@@ -60,7 +57,7 @@ class Report:
 def report(
     spark: SparkSession,
     queues: Any,
-    since: float | date | Literal["last"] | None = None,
+    since: float | date | None = None,
     until: float | date | None = None,
     *,
     out: str | os.PathLike[str],
@@ -72,11 +69,6 @@ def report(
     `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
     Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC unless it has a time
     zone), or a date (its beginning); None means the beginning of the history, and now.
-
-    since="last" goes on from the report in `out`, and reads only the history that it has not read. The tables that
-    count (throughput, backlog, retries, shares, failures, transitions) then cover the time since its beginning. Those
-    with percentiles (states, lives, overall) have the rows that no report has counted yet; stuck is judged by these.
-    Stays and lives of tasks that were unfinished at the end of the last report count from their true beginning.
 
     `out` is a folder or its URI. Each table of TABLES, whose functions document it, is written to out/NAME/*.parquet,
     the page to out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
@@ -106,36 +98,23 @@ def report(
     check_session(spark, *map(queue_of, names.values()))
     folders = _folders(names, archive)
     limits = checked(thresholds)
-    goes_on = isinstance(since, str) and since == "last"
-    if goes_on and archive is not None:
-        raise BadValue("since='last' reads the history in the database: leave archive= out, or report on all of it")
-    moments = {"since": None if goes_on else since, "until": until}
+    moments = {"since": since, "until": until}
     first, end = (None if at is None else microseconds(name, at) for name, at in moments.items())
     now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
     folder = Folder(spark, out)  # first, since it raises for a session of Spark Connect
-    last = Last.of(folder, names) if goes_on else None
-    if last and last.until >= (now if end is None else end):
-        raise BadValue(f"the last report ends at {last.until / 1e6}, which is not before until: give a later one")
-    extracts = {name: queue_of(queue).pipeline.extract("history") for name, queue in names.items()}
 
-    def read(queue: Any, what: Any, columns: Sequence[str], after: Checkpoint = ()) -> DataFrame:
+    def read(queue: Any, what: Any, columns: Sequence[str]) -> DataFrame:
         asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
-        asked |= {"after": ",".join(map(str, after))} if after else {}
         return spark.read.format("xq").options(**options(queue, what), **asked).load()
 
     def past(name: str, queue: Any) -> DataFrame:
         if name in folders:
-            return archived(spark, queue, folders[name]).withColumn("ahead", F.lit(False))
-        after = last.checkpoints[name] if last else ()
-        checkpoints[name] = extracts[name].checkpoint(after)  # no row will be inserted before it
-        order = extracts[name].order
-        found = read(queue, "history", [*HISTORY, *(column for column in order if column not in HISTORY)], after)
-        return found.withColumn("ahead", F.expr(_beyond(order, checkpoints[name])))
+            return archived(spark, queue, folders[name])
+        return read(queue, "history", HISTORY)
 
-    checkpoints: dict[str, Checkpoint] = {}
-    history = _union(names, (*HISTORY, "ahead"), past)
+    history = _union(names, HISTORY, past)
     live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
     burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
     buried = _union(burying, ERRORS, lambda _, queue: read(queue, "buried", ERRORS)) if burying else None
@@ -148,20 +127,7 @@ def report(
         buried=buried,
         silent=silent,
         thresholds=limits,
-        checkpoints=None if folders else checkpoints,
-        last=last,
     )
-
-
-def _beyond(order: Sequence[str], checkpoint: Checkpoint) -> str:
-    """Return the test whether a row comes after a checkpoint."""
-    if not checkpoint:
-        return "true"
-    ways = []
-    for i, column in enumerate(order):
-        same = [f"{name} = {value}L" for name, value in zip(order[:i], checkpoint, strict=False)]
-        ways.append(" AND ".join([*same, f"{column} > {checkpoint[i]}L"]))
-    return " OR ".join(f"({way})" for way in ways)
 
 
 def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:
@@ -194,18 +160,12 @@ def write_report(
     buried: DataFrame | None = None,
     silent: Mapping[str, str] | None = None,
     thresholds: Mapping[str, float] | None = None,
-    checkpoints: Mapping[str, Checkpoint] | None = None,
-    last: Last | None = None,
 ) -> Report:
     """Write the report of a history (columns HISTORY) and of the present tasks (columns LIVE; state: a letter).
 
     `buried` are the tasks in B with their errors (columns ERRORS). `silent` has the queues without them, since they
     lack the feature "buried" or the role "error". Times are µs since 1970. An earlier report is replaced only after
     everything has been computed, so a failing report keeps it.
-
-    `checkpoints` says up to where the history of each queue is complete; rows after it have `ahead`, and the next
-    report reads them again. Without it no report can go on from this one. `last` is the report that this one goes on
-    from: then `history` has the rows after the checkpoints of that one, and `since` is None.
     """
     others = () if folder.exists(MARK) else (name for name in folder.names("") if name != WORK)
     if strange := next(iter(others), None):
@@ -222,22 +182,14 @@ def write_report(
             begin("reading the tasks")
             there = staged("there", _there(live, buried))
             begin("reading the history, by task")
-            first = last.since if last else since
-            end = Span(BEGINNING if first is None else first, now if until is None else until, now)
+            end = Span(BEGINNING if since is None else since, now if until is None else until, now)
             before = None if since is None else end.before
-            left = staged.last(TASKS, carried(moves(history, there, end), 0).schema) if last else None
-            rows = staged("moves", moves(history, there, end, before, left))
+            rows = staged("moves", moves(history, there, end, before))
             begun: dict[str, int] = dict(rows.where("at_us IS NOT NULL").groupBy("queue").agg(F.min("at_us")).collect())
-            if last:
-                begun |= {name: min(at_us, begun.get(name, at_us)) for name, at_us in last.begun.items()}
-            span = replace(end, since=min([*begun.values(), end.until])) if first is None else end
+            span = replace(end, since=min([*begun.values(), end.until])) if since is None else end
             begin("counting")
             past = Past(rows, span, before)
-            earlier = staged.last(FACTS, facts(past).schema) if last else None
-            sums = staged(FACTS, facts(past, earlier))
-            if checkpoints is not None:
-                staged(TASKS, carried(rows, span.until))
-                Last(span.since, span.until, checkpoints, begun).write(folder, f"{WORK}/{FILE}")
+            sums = staged("facts", facts(past))
             begin("ranking")
             ranked = staged("ranks", _ranked(past, sums))
             staged("stuck", _stuck(past, ranked, begun))
@@ -246,17 +198,11 @@ def write_report(
             with Tables(folder, WORK) as tables:
                 for tube in _tubes(sums, ranked, staged.read("stuck", TABLES["stuck"].schema), span):
                     page.add(tube, tables.add(tube))
-            timed = last.until if last else span.since
-            folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent or {}, timed))
+            folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent or {}))
         folder.write(MARK, "")
-        folder.delete(LEFT)
         for name in (*TABLES, PAGE):
             folder.delete(name)
             folder.move(f"{WORK}/{name}", name)
-        if checkpoints is not None:
-            for name in (TASKS, FACTS):
-                folder.move(f"{WORK}/{name}", f"{LEFT}/{name}")
-            folder.move(f"{WORK}/{FILE}", FILE)
     finally:
         folder.delete(WORK)
     read = _Staged(folder, spark, "").read
@@ -276,10 +222,6 @@ class _Staged:
         """Write a table, and return it as read from its files."""
         table.write.parquet(self.folder.at(f"{self.under}{name}"))
         return self.read(name, table.schema)
-
-    def last(self, name: str, schema: StructType) -> DataFrame:
-        """Return a table that the report before left."""
-        return _Staged(self.folder, self.spark, f"{LEFT}/").read(name, schema)
 
     def read(self, name: str, schema: StructType) -> DataFrame:
         return self.spark.read.schema(schema).parquet(literally(self.folder.at(f"{self.under}{name}")))
