@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement
 from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
-from xq.core.ports import REFUSALS, Connection, Row
+from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.rates import Rates
 from xq.engine.stats import apart
@@ -19,8 +18,6 @@ from xq.engine.unit import Binding, Database, Step
 BATCH = 1_000  # tasks that one statement moves, or rows that it reads
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
-
-Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
 
 class Steps:

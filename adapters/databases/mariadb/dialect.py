@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.mariadb.exports import MariadbExports
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
@@ -23,7 +22,20 @@ from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
+from xq.core.ports import (
+    BYTES,
+    INTEGERS,
+    TIMES,
+    Connection,
+    Connections,
+    ErrorKind,
+    Field,
+    Kind,
+    Row,
+    Run,
+    Table,
+    Values,
+)
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone

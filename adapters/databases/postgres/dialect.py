@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
@@ -19,7 +18,7 @@ from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
+from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind, Run
 
 
 class Postgres(PostgresObjects):

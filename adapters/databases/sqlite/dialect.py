@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
@@ -25,7 +24,7 @@ from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Values
+from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
