@@ -13,7 +13,7 @@ from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
 from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
-from xq.adapters.databases.searches import Column
+from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
@@ -159,7 +159,7 @@ class Postgres(PostgresObjects):
 
     nulls_first = False
 
-    def _in_order(self, column: Column, back: bool) -> str:
+    def _in_order(self, column: Sorted, back: bool) -> str:
         by_clause = column.nullable and column.nulls_first
         return f"{super()._in_order(column, back)}{(' NULLS LAST' if back else ' NULLS FIRST') * by_clause}"
 

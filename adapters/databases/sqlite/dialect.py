@@ -14,7 +14,7 @@ from typing import Any
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.searches import Column
+from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
@@ -92,7 +92,7 @@ class Sqlite(SqliteObjects):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def position(self, column: Column) -> str:
+    def position(self, column: Sorted) -> str:
         # As it is stored: a driver may convert a date-time.
         return f"CAST({column.sql} AS TEXT)" if column.kind in TIMES else column.sql
 
