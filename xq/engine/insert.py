@@ -16,7 +16,7 @@ from xq.engine.steps import Steps
 
 T = TypeVar("T")
 
-BATCH = 200  # tasks per INSERT: preparing a longer one costs more than it saves
+PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
 # Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
 VALUES = 1_000
 TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
@@ -205,7 +205,7 @@ class Inserts(Generic[T]):
 def _for_statements(together: list[New], most: int) -> Iterator[New]:
     """Yield the same tasks for one statement each, which has at most `most` values."""
     for new in together:
-        size = max(1, min(BATCH, most // (len(new.names) + 1)))
+        size = max(1, min(PER_INSERT, most // (len(new.names) + 1)))
         if len(new.rows) <= size:
             yield new
             continue

@@ -15,7 +15,7 @@ from xq.engine.rates import Rates
 from xq.engine.stats import apart
 from xq.engine.unit import Binding, Database, Step
 
-BATCH = 1_000  # tasks that one statement moves, or rows that it reads
+PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
 

@@ -43,7 +43,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
-BATCH = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
+PER_CHANGE = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
@@ -335,7 +335,7 @@ class Mariadb(MariadbObjects):
             if found and more:
                 found = self._among(statement, connection, values, [*found, *more])
             found = found or more
-            batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
+            batches = (found[i : i + PER_CHANGE] for i in range(0, len(found), PER_CHANGE))
             return [row for batch in batches for row in change(connection, values, batch)]
 
         return partial(OpenConnection.atomically, work=run)
