@@ -57,8 +57,8 @@ class Inserts(Generic[T]):
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
                 self._usual = transition
-        apart = len(tasks) == 1 or self._unique
-        brought = list(map(self.tasks.new, tasks)) if apart else self.tasks.new_many(tasks)
+        singly = len(tasks) == 1 or self._unique
+        brought = list(map(self.tasks.new, tasks)) if singly else self.tasks.new_many(tasks)
         if trace is not None and "trace" in self.tasks.table.roles:
             name = self.tasks.table.roles["trace"].name
             brought = [new.with_default(name, trace) for new in brought]
@@ -67,7 +67,7 @@ class Inserts(Generic[T]):
         if self._unique:  # the first statement reads: it looks for the holder of the value
             self.database.begin_writing()
         connection = self.database.begin()
-        if not apart:
+        if not singly:
             binding = self.database.binding or self.database.open()
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
         if len(brought) == 1:

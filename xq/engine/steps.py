@@ -12,7 +12,7 @@ from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.rates import Rates
-from xq.engine.stats import apart
+from xq.engine.stats import counter_of
 from xq.engine.unit import Binding, Database, Step
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
@@ -145,7 +145,7 @@ class Steps:
     def count(self, binding: Binding, event: str, source: str, target: str, n: int) -> None:
         """Count the event of `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
-            binding.installation.add_counter(*apart(event, source, target), n)
+            binding.installation.add_counter(*counter_of(event, source, target), n)
 
     def _explaining_duplicates(self, run: Run) -> Run:
         """Return `run`, which then raises Duplicate if another task has the same unique value.

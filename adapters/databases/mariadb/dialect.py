@@ -114,7 +114,7 @@ class Mariadb(MariadbObjects):
         forget="",
         time=SERVER_TIME,
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
-        apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
+        nowait="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
 
     def __init__(

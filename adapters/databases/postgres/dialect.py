@@ -92,7 +92,7 @@ class Postgres(PostgresObjects):
         "AND pg_try_advisory_xact_lock_shared(process)",
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
-        apart="",  # PostgreSQL has no gap locks, so the statement does not wait
+        nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
     @property
