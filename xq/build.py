@@ -22,9 +22,9 @@ from xq.core.schema import (
     offered,
     roles_of,
     statuses_of,
+    stored_words,
     tubes_of,
     used_by,
-    words_of,
 )
 from xq.core.words import Wording
 from xq.engine.install import OWN
@@ -153,7 +153,7 @@ def _define(
     machine = Machine(chosen, table.roles)
     own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
     check_key(table, machine.settings.id)
-    words = words_of(machine, table.roles["status"], statuses)
+    words = stored_words(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}
     return Definition(
         machine=machine,

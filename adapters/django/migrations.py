@@ -77,9 +77,8 @@ class _Operation(base.Operation):
                 f"{app_label}.{model.__name__}, which is not a queue: write fields= and features= as they were"
             )
         present = {field.name for field in model._meta.concrete_fields}
-        return (
-            detached_queue(model, using, today.adapter.definition) if present.issuperset(today.roles.values()) else None
-        )
+        fits = present.issuperset(today.roles.values())
+        return detached_queue(model, using, today.adapter.definition) if fits else None
 
     def _install(
         self, app_label: str, editor: Any, state: Any, definition: Definition | None, replaced: Definition | None = None

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db import models
 
 import xq
-from xq.adapters.django.admin.words import letter_of, moment, now_of
+from xq.adapters.django.admin.labels import letter_of, moment, now_of
 from xq.adapters.django.lookup import alias_of
 from xq.core.machine import READY
 from xq.handle import Queue
