@@ -22,9 +22,9 @@ from xq.core.schema import (
     offered,
     roles_of,
     statuses_of,
+    stored_words,
     tubes_of,
     used_by,
-    words_of,
 )
 from xq.core.words import Wording
 from xq.engine.install import OWN
@@ -76,21 +76,21 @@ def build(
     workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
-    apart: bool = False,
+    detached: bool = False,
     wording: Wording | None = None,
     schedules: Schedules | None = None,
 ) -> Queue[T]:
     """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
 
-    With `apart`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
+    With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
     the messages.
     """
-    if not apart and isinstance(vars(store.model).get("xq"), QueueAttribute):
+    if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     mapped = roles_of(store, {} if fields is None else fields)
-    extends = bool(store.offers) and not apart  # a queue apart has a recorded definition with all of its roles
+    extends = bool(store.offers) and not detached  # a detached queue has a recorded definition with all of its roles
     if extends:
         tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
         used = ["status", "tube"] if tubes else ["status"]
@@ -102,7 +102,7 @@ def build(
         )
     words = statuses_of({} if statuses is None else statuses)
     table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
-    if not apart:
+    if not detached:
         store.check_roles(table.roles)
     definition = _define(
         store,
@@ -114,13 +114,13 @@ def build(
         schedules,
         {} if features is None else features,
     )
-    if not apart:
+    if not detached:
         check_that_ack_keeps(definition.machine, words)
     handle = Queue(store, definition, clock)
     handle.aio = Aio(handle)
     if worker is not None:
         handle.worker(worker, workers=workers)
-    if apart:
+    if detached:
         handle.adapter.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
@@ -153,7 +153,7 @@ def _define(
     machine = Machine(chosen, table.roles)
     own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
     check_key(table, machine.settings.id)
-    words = words_of(machine, table.roles["status"], statuses)
+    words = stored_words(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}
     return Definition(
         machine=machine,

@@ -58,8 +58,8 @@ MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
 RECONFIGURING = 0.01  # seconds between two tries of a put while another thread reconfigures the queue
 # What the completion of `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
-APART = {name for name in vars(Operators) if not name.startswith("_")}
-APART |= {"adapter", "machine", "pipeline", "reconfigure"}
+UNLISTED = {name for name in vars(Operators) if not name.startswith("_")}
+UNLISTED |= {"adapter", "machine", "pipeline", "reconfigure"}
 
 
 class Queue(Operators[T]):
@@ -156,7 +156,7 @@ class Queue(Operators[T]):
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses: those of operators and adapters stand apart."""
-        return [name for name in super().__dir__() if name not in APART]
+        return [name for name in super().__dir__() if name not in UNLISTED]
 
     def __repr__(self) -> str:
         return f"<xq queue {self._store.name}: {' '.join(self.machine.states)}>"

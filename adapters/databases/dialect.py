@@ -24,7 +24,7 @@ from xq.adapters.databases.writes import Writes
 from xq.core.compile import Selector, Statement
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import Address, Connection, Connections, Notifier, Row, Values
+from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ STALE = {  # suffixes of the objects that depend on the configuration of a queue
     "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
 }
 
-Run = Callable[[Connection, dict[str, Any]], list[Row]]
 InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process

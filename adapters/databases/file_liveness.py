@@ -178,7 +178,7 @@ class FileLocks(LivenessLocks):
     def pop_lost(self) -> list[str]:
         return []
 
-    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+    def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         return None
 
     def announce(self) -> None:

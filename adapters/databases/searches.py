@@ -15,7 +15,7 @@ ERROR_SHOWN = 500  # characters of an error of which failures are made
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Sorted:
     """A column, or an expression, by which an index orders rows."""
 
     sql: str
@@ -31,7 +31,7 @@ class Walk:
     name: str  # in cursors
     by: str  # an index hint
     condition: str  # that all rows of the index, or of a range of it, meet: a LIMIT bounds what is read
-    columns: tuple[Column, ...]
+    columns: tuple[Sorted, ...]
     test: str = ""  # of the rows that are meant
     # Of the walk along the key: the states for which it is there, and a query of the number, up to `:n`, of the tasks
     # in this state that an index has; "" if it has none.
@@ -88,7 +88,7 @@ class Searches(Objects):
         elif "runat" in indexes and (state == TAKEN or self.machine.timer(state, "runat")):
             covered = self._by_runat(state)
         elif state == TAKEN and "taken" in indexes:
-            owner = Column(self.owner_for_range, "text", True, self.nulls_first)
+            owner = Sorted(self.owner_for_range, "text", True, self.nulls_first)
             covered = _Covered([self._walk("taken", mine, (owner, *self._key_columns), state)])
         else:
             return by_key
@@ -99,7 +99,7 @@ class Searches(Objects):
         assert self.groups
         role, others = self.groups.role, self.groups.for_others(mine)
         oldest = self._walk(f"oldest_{READY}", others, self._ordered_columns)
-        called = Column(self.groups.called_of_index, self.kind("utube"), False)
+        called = Sorted(self.groups.called_of_index, self.kind("utube"), False)
         of_one = f"{mine} AND {role} IS NOT NULL"
         if "utube" in fixed:
             of_one += f" AND {called.sql} = {self.groups.called(':utube')}"
@@ -113,7 +113,7 @@ class Searches(Objects):
         role, mine = self.roles["runat"], self.is_state(state)
         condition = self._indexes()["runat"][1]
         whole = not self.has_partial_indexes or (state == TAKEN and condition.startswith(self.is_state(TAKEN)))
-        at = Column(role, self.kind("runat"), whole, self.nulls_first)
+        at = Sorted(role, self.kind("runat"), whole, self.nulls_first)
         there = "" if whole else f" AND {role} IS NOT NULL"
         walk = self._walk("runat", f"{mine}{there}", (at, *self._key_columns), state)
         rest = f"{mine} AND {role} IS NULL"
@@ -122,7 +122,7 @@ class Searches(Objects):
         some = f"SELECT 1 FROM {self.table_in_schema}{walk.by} WHERE {walk.condition} LIMIT :n"
         return _Covered([walk], f"({rest})", f"SELECT COUNT(*) FROM ({some}) AS xq_some")
 
-    def _walk(self, index: str, condition: str, columns: tuple[Column, ...], state: str = "") -> Walk:
+    def _walk(self, index: str, condition: str, columns: tuple[Sorted, ...], state: str = "") -> Walk:
         name = f"{index}_{state}" if state else index
         return Walk(
             name, self.by_index(self.name(index)), condition, columns, is_stable=index not in ("runat", "taken")
@@ -133,13 +133,13 @@ class Searches(Objects):
         return True
 
     @property
-    def _key_columns(self) -> tuple[Column, ...]:
-        return tuple(Column(sql, field.kind) for sql, field in zip(self.keys, self.source.key, strict=True))
+    def _key_columns(self) -> tuple[Sorted, ...]:
+        return tuple(Sorted(sql, field.kind) for sql, field in zip(self.keys, self.source.key, strict=True))
 
     @property
-    def _ordered_columns(self) -> tuple[Column, ...]:
+    def _ordered_columns(self) -> tuple[Sorted, ...]:
         roles = [(self.roles[role], self.source.roles[role]) for role in self.source.ordered_by]
-        return (*(Column(sql, field.kind, field.null) for sql, field in roles), *self._key_columns)
+        return (*(Sorted(sql, field.kind, field.null) for sql, field in roles), *self._key_columns)
 
     # positions
 
@@ -174,11 +174,11 @@ class Searches(Objects):
             f"WHERE {self.keys_there()}{walk.condition or 'TRUE'}{segment} ORDER BY {order} LIMIT :look"
         )
 
-    def position(self, column: Column) -> str:
+    def position(self, column: Sorted) -> str:
         """Return the value of a column such that it can be sent back and compares as equal."""
         return column.sql
 
-    def _in_order(self, column: Column, back: bool) -> str:
+    def _in_order(self, column: Sorted, back: bool) -> str:
         return f"{column.sql} DESC" if back else column.sql
 
     def chosen(self, n: int, states: Sequence[str], tests: Sequence[str]) -> str:
@@ -259,7 +259,7 @@ class Searches(Objects):
         )
 
 
-def _beyond(column: Column, place: int, value: Any, back: bool, including: bool) -> list[str]:
+def _beyond(column: Sorted, place: int, value: Any, back: bool, including: bool) -> list[str]:
     """Return the conditions of the values that come behind one in the order of an index, the nearest first."""
     nulls_are_behind = column.nullable and column.nulls_first == back
     if value is None:

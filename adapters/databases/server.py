@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import Dialect, Run
+from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
@@ -17,7 +17,7 @@ from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, Sess
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.machine import Guard
-from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Values
+from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 

@@ -50,7 +50,7 @@ class SessionSql:
     forget: str  # deletes the registrations of dead processes, other than `:process`
     time: str  # an expression of the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
-    apart: str  # a prefix with which a statement fails instead of waiting for a lock
+    nowait: str  # a prefix with which a statement fails instead of waiting for a lock
 
     # Delete the entry of the process `:process` for the session `:uuid` (see `join`), and the entries of all processes.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
@@ -363,11 +363,11 @@ class SessionConnection(LivenessLocks):
             lost, self._lost = self._lost, []
             return lost
 
-    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+    def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         with self._lock, self._connector.errors():
             self.open()
             try:
-                return self._ask(self._sql.apart + sql, values)
+                return self._ask(self._sql.nowait + sql, values)
             except Exception as error:
                 # The transaction of this thread may hold the lock, and would wait for itself: MariaDB also locks the
                 # gaps beside the row of a session.

@@ -12,7 +12,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from xq.adapters.django.connections import Place
 from xq.adapters.django.frozen import in_migrations, of_today
-from xq.adapters.django.migrations import Definition, queue_apart
+from xq.adapters.django.migrations import Definition, detached_queue
 from xq.core.errors import Error
 from xq.handle import Queue
 from xq.runtime.threads import leave
@@ -82,6 +82,6 @@ def fitting(apps: Any, label: str, name: str, using: str, definition: Definition
         model = apps.get_model(label, name)
         if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
             return None
-        return None if definition is None else queue_apart(model, using, definition)
+        return None if definition is None else detached_queue(model, using, definition)
     except (LookupError, Error):  # today's queue on an earlier model
         return None

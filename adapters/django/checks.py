@@ -16,7 +16,7 @@ from django.db.migrations.state import ProjectState
 from xq.adapters.django.connections import ADVICE, ENGINES
 from xq.adapters.django.frozen import Installed, column, in_migrations, in_state, installs, of_today, replay
 from xq.adapters.django.lookup import alias_of
-from xq.adapters.django.migrations import queue_apart
+from xq.adapters.django.migrations import detached_queue
 from xq.adapters.django.settings import problems_of_xq
 from xq.core.errors import Error
 from xq.handle import Queue
@@ -155,7 +155,7 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
     if connection.vendor not in ENGINES or _driver(connection) or not router.allow_migrate_model(alias, queue.model):
         return
-    there = queue_apart(queue.model, alias, queue.adapter.definition)
+    there = detached_queue(queue.model, alias, queue.adapter.definition)
     if _unfit(there):
         return  # xq.E005
     here = there.adapter.installation

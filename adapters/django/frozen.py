@@ -13,7 +13,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.lookup import queue_of
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, detached_queue
 from xq.core.errors import Error
 from xq.handle import Queue
 
@@ -33,7 +33,7 @@ class Installed:
         if self.definition is None:
             return []
         try:
-            fingerprint = queue_apart(queue.model, None, self.definition).adapter.installation.fingerprint
+            fingerprint = detached_queue(queue.model, None, self.definition).adapter.installation.fingerprint
         except Error as error:
             return [f"its definition there does not fit the model any more ({error})"]
         return queue.adapter.installation.differences({**json.loads(fingerprint), "roles": dict(self.columns)})

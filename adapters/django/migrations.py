@@ -20,9 +20,9 @@ Definition = Mapping[str, Any]
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # Django 5.1 and later
 
 
-def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
+def detached_queue(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
     """Return a queue of this definition that is not attached to the model."""
-    return build(DjangoStore(model, using), **definition, apart=True)
+    return build(DjangoStore(model, using), **definition, detached=True)
 
 
 class _Operation(base.Operation):
@@ -69,7 +69,7 @@ class _Operation(base.Operation):
         if not self.allow_migrate_model(using, model):
             return None
         if definition is not None:
-            return queue_apart(model, using, definition)
+            return detached_queue(model, using, definition)
         today = queue_of(apps.get_model(app_label, self.model_name))
         if today is None:
             raise ConfigurationError(
@@ -77,7 +77,8 @@ class _Operation(base.Operation):
                 f"{app_label}.{model.__name__}, which is not a queue: write fields= and features= as they were"
             )
         present = {field.name for field in model._meta.concrete_fields}
-        return queue_apart(model, using, today.adapter.definition) if present.issuperset(today.roles.values()) else None
+        fits = present.issuperset(today.roles.values())
+        return detached_queue(model, using, today.adapter.definition) if fits else None
 
     def _install(
         self, app_label: str, editor: Any, state: Any, definition: Definition | None, replaced: Definition | None = None

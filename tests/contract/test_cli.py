@@ -136,7 +136,7 @@ def test_what_a_queue_lacks_is_an_error_in_one_line(make, run):
 
 
 def test_put_reads_one_task_or_one_from_each_line(make, run, monkeypatch):
-    monkeypatch.setattr(cli_tasks, "BATCH", 2)
+    monkeypatch.setattr(cli_tasks, "PER_PUT", 2)
     Task = make(FULL)
     assert run(Task, "put", '{"name": "a"}') == "1\n"
     told = run(Task, "put", '{"name": "b"}', "--delay", 5, "--json").json

@@ -16,7 +16,7 @@ from django.test.utils import override_settings
 import xq
 from tests.django.sites import TABLES, Site, actions_of, messages_of, one_of_each
 from xq.adapters.django import upgrade
-from xq.adapters.django.admin import BATCH, QueueAdmin
+from xq.adapters.django.admin import IN_MEMORY, QueueAdmin
 
 MAILED = {"R": "new", "T": "packing", "W": "later", "B": "failed", "D": "mailed"}
 
@@ -143,18 +143,18 @@ def test_release_takes_a_task_away_from_its_owner(manage):
 
 def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_at_once(manage):
     Task, site = manage()
-    Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(BATCH + 1))
+    Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(IN_MEMORY + 1))
     client, all_of_them = site.client(), [Task.objects.first()]
-    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{BATCH + 1} tasks were dug out."]
+    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{IN_MEMORY + 1} tasks were dug out."]
     (told,) = site.act(client, "dig", all_of_them, select_across="1")
-    assert told.startswith(f"{BATCH + 1} tasks were not dug out: task 0 (it is ready), ")
-    assert told.endswith(f", task 9 (it is ready) and {BATCH - 9} more.")
+    assert told.startswith(f"{IN_MEMORY + 1} tasks were not dug out: task 0 (it is ready), ")
+    assert told.endswith(f", task 9 (it is ready) and {IN_MEMORY - 9} more.")
     asked = {"action": "kill", "_selected_action": [str(all_of_them[0].pk)], "select_across": "1"}
     page = client.post(site.list, asked).content.decode()
-    assert f"Kill {BATCH + 1} tasks?" in page
+    assert f"Kill {IN_MEMORY + 1} tasks?" in page
     form = page.partition('<form method="post">')[2].partition("</form>")[0]
     answered = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
-    assert messages_of(client.post(site.list, answered, follow=True)) == [f"{BATCH + 1} tasks were killed."]
+    assert messages_of(client.post(site.list, answered, follow=True)) == [f"{IN_MEMORY + 1} tasks were killed."]
 
 
 # forms

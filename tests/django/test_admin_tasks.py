@@ -76,7 +76,7 @@ def test_the_history_of_a_task_is_a_timeline_with_the_time_in_each_state_and_who
     Task.xq.clock.tick(7200)
     client = site.client()
     page = page_of(site, client, taken)
-    timeline = [("put", "ready", "5 s"), ("take", "taken", "1 min 30 s"), ("bury", "buried", "2 h until now")]
+    timeline = [("put", "ready", "5 s"), ("take", "taken", "90 s"), ("bury", "buried", "2 h until now")]
     assert [(event, state, lasted) for _, event, state, lasted, *_ in cells(page)] == timeline
     assert cells(page)[0][0] == "1970-01-12 13:46:40"
     assert "buried since 1970-01-12 13:48:15" in text(page)
@@ -226,7 +226,7 @@ def test_the_index_links_a_page_of_all_queues_that_a_user_may_view_with_their_nu
     assert 'href="/admin/xq/overview/"' in client.get("/admin/").content.decode()
     (row,) = overview(client)
     assert row[:6] == ["tasks", "3 new", "1", "1", "1", "1"]
-    assert row[6:9] == ["a task in R for 1 min 30 s", "the whole queue", "default"]
+    assert row[6:9] == ["a task in R for 90 s", "the whole queue", "default"]
     assert int(row[9]) >= 1
     nobody = Client()
     nobody.force_login(site.user("fly"))

@@ -24,7 +24,7 @@ from django.test.utils import override_settings
 from tests.django.apps import ROOT, Project
 from tests.steps import STUCK, eventually
 from xq.adapters.django import queues
-from xq.adapters.django.migrations import queue_apart
+from xq.adapters.django.migrations import detached_queue
 
 
 def manage(*words: Any, **options: Any) -> str:
@@ -137,7 +137,7 @@ def test_what_is_due_is_moved(office):
 def test_a_command_may_be_about_another_database(office, other):
     with connections[other].schema_editor() as editor:
         editor.create_model(office.Order)
-    there = queue_apart(office.Order, other, office.Order.xq.adapter.definition)
+    there = detached_queue(office.Order, other, office.Order.xq.adapter.definition)
     there.install()
     office.Order.objects.using(other).bulk_create([office.Order(status="B"), office.Order(status="B")])
     office.Order.put({})

@@ -127,7 +127,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "one sweep forgets one batch of the history",
         "xq/engine/timers.py",
-        "or swept.refreshed or swept.forgotten == BATCH:",
+        "or swept.refreshed or swept.forgotten == PER_MOVE:",
         "or swept.refreshed:",
         (f"{CORE}/test_history.py::test_many_rows_are_forgotten_at_once",),
     ),

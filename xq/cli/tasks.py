@@ -20,7 +20,7 @@ from xq.core.values import part_as_text
 if TYPE_CHECKING:
     from xq.handle import Queue
 
-BATCH = 1_000  # tasks that one statement puts
+PER_PUT = 1_000  # tasks that one statement puts
 PEEKED = 200  # characters of a value that peek shows
 # Characters that these columns keep on a narrow terminal; and the column of the errors.
 KEPT = {"key": 40, "state": 5}
@@ -46,7 +46,7 @@ def put(
             return
         lines, n, last = _lines(sys.stdin), 0, 0
         try:
-            while batch := list(islice(lines, BATCH)):
+            while batch := list(islice(lines, PER_PUT)):
                 n += len(found.put_many([each for _, each in batch], **options))
                 last = batch[-1][0]
         except BaseException:

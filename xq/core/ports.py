@@ -42,6 +42,7 @@ BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
 TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
+Run = Callable[["Connection", dict[str, Any]], list[Row]]  # a compiled statement, run with its named values
 
 
 def fits_a_column(value: object) -> bool:

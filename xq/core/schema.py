@@ -159,7 +159,7 @@ def statuses_of(statuses: Mapping[Any, str | int]) -> dict[str, str | int]:
     return found
 
 
-def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
+def stored_words(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
     """Return the stored status of each state, and of others that `statuses` names. Raises ConfigurationError."""
     lacking = [state for state in machine.states if state not in statuses]
     if lacking and any(letter != word for letter, word in statuses.items()):

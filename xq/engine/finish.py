@@ -23,7 +23,7 @@ from xq.core.errors import (
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
 from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
-from xq.engine.steps import BATCH, Steps
+from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import NONE, InDoubtTakes, check_open
 from xq.engine.timers import Batches
 from xq.engine.unit import Binding
@@ -161,7 +161,7 @@ class Finish(Generic[T]):
         return [
             rows
             for token, of_take in _by_token(taken).items()
-            for batch in chunks(of_take, BATCH)
+            for batch in chunks(of_take, PER_MOVE)
             for rows in self._move_all(connection, binding, ACK, transition, token, batch)
         ]
 
@@ -341,7 +341,7 @@ class Finish(Generic[T]):
                 if not asked.fields and self.tasks.choose(state, event, asked.seconds).stays:
                     moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
                     continue
-                for batch in chunks(group, BATCH):
+                for batch in chunks(group, PER_MOVE):
                     moved |= self._batch(asked, state, token, batch)
             try:
                 rows = [moved[key] for key in app_keys]

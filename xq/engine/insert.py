@@ -16,7 +16,7 @@ from xq.engine.steps import Steps
 
 T = TypeVar("T")
 
-BATCH = 200  # tasks per INSERT: preparing a longer one costs more than it saves
+PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
 # Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
 VALUES = 1_000
 TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
@@ -57,8 +57,8 @@ class Inserts(Generic[T]):
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
                 self._usual = transition
-        apart = len(tasks) == 1 or self._unique
-        brought = list(map(self.tasks.new, tasks)) if apart else self.tasks.new_many(tasks)
+        singly = len(tasks) == 1 or self._unique
+        brought = list(map(self.tasks.new, tasks)) if singly else self.tasks.new_many(tasks)
         if trace is not None and "trace" in self.tasks.table.roles:
             name = self.tasks.table.roles["trace"].name
             brought = [new.with_default(name, trace) for new in brought]
@@ -67,7 +67,7 @@ class Inserts(Generic[T]):
         if self._unique:  # the first statement reads: it looks for the holder of the value
             self.database.begin_writing()
         connection = self.database.begin()
-        if not apart:
+        if not singly:
             binding = self.database.binding or self.database.open()
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
         if len(brought) == 1:
@@ -205,7 +205,7 @@ class Inserts(Generic[T]):
 def _for_statements(together: list[New], most: int) -> Iterator[New]:
     """Yield the same tasks for one statement each, which has at most `most` values."""
     for new in together:
-        size = max(1, min(BATCH, most // (len(new.names) + 1)))
+        size = max(1, min(PER_INSERT, most // (len(new.names) + 1)))
         if len(new.rows) <= size:
             yield new
             continue

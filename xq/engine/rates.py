@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 from xq.core.machine import Guard
-from xq.core.ports import Connection, Row
+from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks, named
 from xq.engine.unit import Binding
-
-Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
 
 class Empty(Exception):

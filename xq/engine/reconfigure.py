@@ -9,7 +9,7 @@ from typing import Any
 from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine, Transition
-from xq.engine.stats import apart, by_event
+from xq.engine.stats import by_event, counter_of
 from xq.engine.unit import Binding, Database, Definition
 
 
@@ -56,7 +56,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
         for tube, state, n in counts:
             before.installation.add_counter(tube, state, move[state], n)
             if tube == "" and new.machine.settings.counts_events:
-                before.installation.add_counter(*apart("reconfigure", state, move[state]), n)
+                before.installation.add_counter(*counter_of("reconfigure", state, move[state]), n)
         after.installation.create()
     return new
 
@@ -67,7 +67,7 @@ def _keep_events(database: Database, old: Machine, new: Machine) -> None:
         for transition, n in transitions.items():
             source, target = transition.split("-")
             if old.is_usual(event, source, target) and not new.is_usual(event, source, target):
-                database.open().installation.add_counter(*apart(event, source, target), n)
+                database.open().installation.add_counter(*counter_of(event, source, target), n)
 
 
 def _check_guards(database: Database, after: Binding, becomes: Mapping[str, str]) -> None:

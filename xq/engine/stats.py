@@ -14,7 +14,7 @@ from xq.core.machine import ABSENT, ELSEWHERE, NAMES
 Counter = tuple[str, str, str, int]
 
 
-def apart(event: str, source: str, target: str) -> tuple[str, str, str]:
+def counter_of(event: str, source: str, target: str) -> tuple[str, str, str]:
     """Return the counter of an event that is not the usual one of a transition: an otherwise unused tube and states."""
     return f"{source}-{target} {event}", ELSEWHERE, ELSEWHERE
 

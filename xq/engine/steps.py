@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement
 from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
-from xq.core.ports import REFUSALS, Connection, Row
+from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.rates import Rates
-from xq.engine.stats import apart
+from xq.engine.stats import counter_of
 from xq.engine.unit import Binding, Database, Step
 
-BATCH = 1_000  # tasks that one statement moves, or rows that it reads
+PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
-
-Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
 
 class Steps:
@@ -148,7 +145,7 @@ class Steps:
     def count(self, binding: Binding, event: str, source: str, target: str, n: int) -> None:
         """Count the event of `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
-            binding.installation.add_counter(*apart(event, source, target), n)
+            binding.installation.add_counter(*counter_of(event, source, target), n)
 
     def _explaining_duplicates(self, run: Run) -> Run:
         """Return `run`, which then raises Duplicate if another task has the same unique value.

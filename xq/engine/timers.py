@@ -16,7 +16,7 @@ from xq.core.errors import BadValue
 from xq.core.machine import TAKEN, Transition
 from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
-from xq.engine.steps import BATCH, Steps
+from xq.engine.steps import PER_MOVE, Steps
 
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
@@ -78,7 +78,7 @@ class Batches:
         look = (which, *values.values())
         try:
             moved = Moved(self._batch(event, which, transition, values))
-            if moved.moved < BATCH:
+            if moved.moved < PER_MOVE:
                 self._stuck.pop(look, None)
         except Exception as error:
             if not self.is_refused(error):
@@ -96,7 +96,7 @@ class Batches:
         return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
     def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
-        return self._run(event, which, transition, {**values, "n": BATCH}, guarded=True)
+        return self._run(event, which, transition, {**values, "n": PER_MOVE}, guarded=True)
 
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], guarded: bool = False
@@ -118,7 +118,7 @@ class Batches:
         values: Mapping[str, Any],
         look: tuple[object, ...],
     ) -> Moved:
-        moved, refused, n = 0, 0, BATCH
+        moved, refused, n = 0, 0, PER_MOVE
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.listing(which)
         while True:
@@ -186,7 +186,7 @@ class Timers:
     def sweep(self) -> int:
         """Move the due tasks until none is left, and delete old history. Return the number of moves."""
         moves = 0
-        while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == BATCH:
+        while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == PER_MOVE:
             moves += swept.moved
         return moves
 
@@ -208,5 +208,5 @@ class Timers:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
         binding = self.database.open()
         forget = binding.dialect.forget_history
-        values = self.database.values() | {"n": BATCH}
+        values = self.database.values() | {"n": PER_MOVE}
         return self.database.change(binding, Statement(forget), values) if forget else 0

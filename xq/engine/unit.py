@@ -444,19 +444,19 @@ class Database:
             sql, lease = binding.dialect.session_listed, binding.sessions.lease
             values = {"uuid": session.uuid, "lease": lease, **process.this_process()}
             # On the session connection if possible: other threads would wait for the application's transaction.
-            apart = binding.sessions.apart(sql, {**self.values(), **values}) is not None
-            if apart:
+            listed = binding.sessions.on_own_connection(sql, {**self.values(), **values}) is not None
+            if listed:
                 binding.sessions.announce()
             else:
                 with self.store.bookkeeping():
                     self.execute(sql, values)
                 self.store.after_commit(binding.sessions.announce)
-            if apart or not self.store.in_transaction():
+            if listed or not self.store.in_transaction():
                 session.registered_in.add(name)
 
     def _check_tables(self, binding: Binding) -> None:
         """Raise ConfigurationError if the session connection finds other tables than the application's connection."""
-        if not (there := binding.sessions.apart(binding.dialect.found_tables, {})):
+        if not (there := binding.sessions.on_own_connection(binding.dialect.found_tables, {})):
             return
         here = self.execute(binding.dialect.found_tables)
         # A table that this transaction has made is not there yet.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AGE = 86_400.0  # seconds for which the partitions of a job without a name are remembered, for attempts that are late
 TRIES = 20  # attempts to put a partition while other processes make the same keys
-BATCH = 500  # rows of one INSERT
+PER_INSERT = 500  # rows of one INSERT
 VALUES = 5_000  # values of one INSERT
 WHOLE = -1  # in the place of a partition: all of a job was put
 
@@ -118,7 +118,7 @@ class Job:
         """
         if isinstance(part, bool) or not isinstance(part, int) or part < 0 or not fits_a_column(part):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
-        size = BATCH
+        size = PER_INSERT
         with self.connected() as store:
             for _ in range(TRIES):
                 try:

@@ -237,7 +237,7 @@ class QueueMaintenance:
         """Return whether a session is registered and has not ended."""
         opened = self.database.open()
         sql, values = opened.dialect.session_is_there, {**self.database.values(), "uuid": uuid}
-        rows = opened.sessions.apart(sql, values)
+        rows = opened.sessions.on_own_connection(sql, values)
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
     def expire_later(self, uuid: str) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.filters import parse
 from xq.pipeline.checkpoints import UNITS, Rollup, Throughput
-from xq.serve import charts, words
+from xq.serve import charts, texts
 from xq.serve.console import Console, Route
 from xq.serve.entries import on
 from xq.serve.rights import VIEW
@@ -34,7 +34,7 @@ class Activity:
         return sum(numbers[name] for _, numbers in self.columns)
 
     def chart(self, name: str) -> str:
-        titled = [(numbers[name], f"{words.moment(at)}: {numbers[name]:,}") for at, numbers in self.columns]
+        titled = [(numbers[name], f"{texts.moment(at)}: {numbers[name]:,}") for at, numbers in self.columns]
         return charts.columns(SHOWN[name], titled)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from xq.serve.words import number, span, state
+from xq.serve.texts import number, span, state
 
 WIDTH: Final = 1000.0  # units of a bar, which is as wide as its place
 LEAST: Final = 6.0  # units of the shortest part of a bar: it must be seen

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.types import Receive, Scope, Send
 
 from xq.core.errors import BadType, BadValue, Error, shown
-from xq.serve import charts, words
+from xq.serve import charts, texts
 from xq.serve.entries import Entry, Threads, entries_of, on, refusal_of
 from xq.serve.guard import Guard, hosts_of
 from xq.serve.login import LASTS, FromScope, Login, tokens_of
@@ -110,8 +110,8 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.globals |= {"words": words, "charts": charts, "settings": settings, "verbs": VERBS}
-        self._templates.filters |= {"number": words.number, "span": words.span, "moment": words.moment}
+        self._templates.globals |= {"texts": texts, "charts": charts, "settings": settings, "verbs": VERBS}
+        self._templates.filters |= {"number": texts.number, "span": texts.span, "moment": texts.moment}
         self.guard = Guard(login, hosts, self._is_open, self.answer, self.refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,7 +166,7 @@ class Console:
         """Return the verb that a request needs. Raises Refusal for one that there is not."""
         verb = visit.text("verb") if route.verb == BY_VERB else route.verb
         if verb not in VERBS or (route.verb == BY_VERB and verb == VIEW):
-            raise Refusal(400, f"The console has the verbs {words.listed(VERBS)}.")
+            raise Refusal(400, f"The console has the verbs {texts.listed(VERBS)}.")
         return verb
 
     def _page(self, route: Route, visit: Visit) -> Response:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from xq.core.errors import Duplicate, Error, NotFound, NotOwner, WrongState
 from xq.core.filters import parse
 from xq.engine.operations import ACTS, is_offered
-from xq.serve import words
+from xq.serve import texts
 from xq.serve.entries import Entry, on
 from xq.serve.login import CONSOLE
 from xq.serve.rights import VERBS, Refusal, permit
@@ -48,7 +48,7 @@ BEGUN: Final = 1_000  # forms that are remembered
 def _event(visit: Visit) -> str:
     event, entry = EVENTS.get(visit.text("verb")), visit.queue
     if event is None:
-        raise Refusal(400, f"An operation is {words.listed(EVENTS)}.")
+        raise Refusal(400, f"An operation is {texts.listed(EVENTS)}.")
     if not is_offered(entry.queue.machine, event):
         raise Refusal(400, f"{entry.name} does not {visit.text('verb')} tasks: it has no feature for that.")
     return event
@@ -122,7 +122,7 @@ def preview(console: Console, visit: Visit) -> Response:
             {
                 "key": row.key,
                 "state": row.state,
-                "told": words.cell("  ".join(f"{name}: {cell.text}" for name, cell in row.cells if cell.text)),
+                "told": texts.cell("  ".join(f"{name}: {cell.text}" for name, cell in row.cells if cell.text)),
             }
             for row in rows
         ],

@@ -14,7 +14,7 @@ from xq.core.filters import quoted
 from xq.engine.inspection import Owner
 from xq.engine.operations import is_offered
 from xq.engine.search import Step
-from xq.serve import charts, words
+from xq.serve import charts, texts
 from xq.serve.console import (
     BY_VERB,
     OPEN,
@@ -79,7 +79,7 @@ def task_rows(entry: Entry, tasks: list[Any], hidden: frozenset[str]) -> tuple[l
 
     def cell(name: str, value: Any) -> Cell:
         term = ROLES.get(roles.get(name, ""), "") if name not in hidden else ""
-        text = words.HIDDEN if name in hidden else words.cell(value, hidden)
+        text = texts.HIDDEN if name in hidden else texts.cell(value, hidden)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         kind = "n" if is_number else "error" if roles.get(name) == "error" else "text"
         return Cell(text, kind, f"{term}{quoted(str(value))}" if term and value not in (None, "") else "")
@@ -143,10 +143,10 @@ def task(console: Console, visit: Visit) -> Response:
         why = [line.partition(": ")[0] if line.startswith("it is ") else line for line in why]  # the error follows
 
     def field(name: str, value: Any) -> Field:
-        text = None if value is None else words.HIDDEN if name in hidden else words.text(value, hidden)
+        text = None if value is None else texts.HIDDEN if name in hidden else texts.text(value, hidden)
         role = roles.get(name, "")
         if role in ("runat", "deadline") and isinstance(value, (int, float)):
-            text = f"{words.moment(value)} ({value})" if words.moment(value) else text
+            text = f"{texts.moment(value)} ({value})" if texts.moment(value) else text
         return Field(name, role if role != name else "", text, text is not None and (len(text) > 80 or "\n" in text))
 
     return console.html(

@@ -73,7 +73,7 @@ class Liveness(Protocol):
     def renew(self) -> bool:
         """Acquire lost locks again. Return whether all other processes have had the time to do so, too."""
 
-    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+    def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         """Run a statement, with named values, on the session connection, and return its rows.
 
         Returns None if there is no such connection, or if the statement would have to wait.

@@ -275,12 +275,12 @@ class Sessions:
                 if not self._liveness_found:
                     self._liveness, self._liveness_found = found, True
 
-    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+    def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         """Run a statement on the session connection and return its rows; None if there is none.
 
         It is independent of the application's transaction and its snapshot.
         """
-        return None if self.liveness is None else self.liveness.apart(sql, values)
+        return None if self.liveness is None else self.liveness.on_own_connection(sql, values)
 
     def announce(self) -> None:
         """Notify other processes to check the locks of the sessions that are registered by now."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.mariadb.exports import MariadbExports
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
@@ -23,7 +22,20 @@ from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
+from xq.core.ports import (
+    BYTES,
+    INTEGERS,
+    TIMES,
+    Connection,
+    Connections,
+    ErrorKind,
+    Field,
+    Kind,
+    Row,
+    Run,
+    Table,
+    Values,
+)
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
@@ -31,7 +43,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
-BATCH = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
+PER_CHANGE = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
@@ -102,7 +114,7 @@ class Mariadb(MariadbObjects):
         forget="",
         time=SERVER_TIME,
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
-        apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
+        nowait="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
 
     def __init__(
@@ -323,7 +335,7 @@ class Mariadb(MariadbObjects):
             if found and more:
                 found = self._among(statement, connection, values, [*found, *more])
             found = found or more
-            batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
+            batches = (found[i : i + PER_CHANGE] for i in range(0, len(found), PER_CHANGE))
             return [row for batch in batches for row in change(connection, values, batch)]
 
         return partial(OpenConnection.atomically, work=run)

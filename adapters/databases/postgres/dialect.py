@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresExports
 from xq.adapters.databases.postgres.groups import PostgresGroups
@@ -14,12 +13,12 @@ from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
 from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
-from xq.adapters.databases.searches import Column
+from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
+from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind, Run
 
 
 class Postgres(PostgresObjects):
@@ -93,7 +92,7 @@ class Postgres(PostgresObjects):
         "AND pg_try_advisory_xact_lock_shared(process)",
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
-        apart="",  # PostgreSQL has no gap locks, so the statement does not wait
+        nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
     @property
@@ -160,7 +159,7 @@ class Postgres(PostgresObjects):
 
     nulls_first = False
 
-    def _in_order(self, column: Column, back: bool) -> str:
+    def _in_order(self, column: Sorted, back: bool) -> str:
         by_clause = column.nullable and column.nulls_first
         return f"{super()._in_order(column, back)}{(' NULLS LAST' if back else ' NULLS FIRST') * by_clause}"
 

@@ -11,11 +11,10 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
-from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.searches import Column
+from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
@@ -25,7 +24,7 @@ from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Values
+from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
@@ -93,7 +92,7 @@ class Sqlite(SqliteObjects):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def position(self, column: Column) -> str:
+    def position(self, column: Sorted) -> str:
         # As it is stored: a driver may convert a date-time.
         return f"CAST({column.sql} AS TEXT)" if column.kind in TIMES else column.sql
 

@@ -16,8 +16,7 @@ from time import time_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-from xq.adapters.databases.dialect import Run
-from xq.core.ports import Connection, Connections, Row
+from xq.core.ports import Connection, Connections, Row, Run
 
 # Triggers read the event; the token of a take, which the side table does not have yet when they fire; and, in
 # microseconds since 1970, the time at which the statement was sent, or as text the time of a test's clock. xq reads

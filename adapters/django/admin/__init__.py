@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.apps import apps
 from django.contrib import admin
 
-from xq.adapters.django.admin.moves import ACTIONS, BATCH
+from xq.adapters.django.admin.moves import ACTIONS, IN_MEMORY
 from xq.adapters.django.admin.overview import add_overview
 from xq.adapters.django.admin.queue_admin import QueueAdmin
 
-__all__ = ["ACTIONS", "BATCH", "QueueAdmin", "add_overview"]
+__all__ = ["ACTIONS", "IN_MEMORY", "QueueAdmin", "add_overview"]
 
 if apps.models_ready:  # the admin imports this module of the installed app, once its own site is there
     add_overview(admin.site)

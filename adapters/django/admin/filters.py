@@ -13,7 +13,7 @@ from django.db.models.functions import Left
 from django.utils.html import format_html
 
 import xq
-from xq.adapters.django.admin.words import CLASS, chip, class_of, in_order
+from xq.adapters.django.admin.labels import CLASS, chip, class_of, in_order
 
 LOOKED: Final = 1_000  # tasks whose errors the filter reads
 SHOWN: Final = 20  # classes of errors that it shows

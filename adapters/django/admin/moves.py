@@ -9,12 +9,12 @@ from typing import Any, Final
 from django.db import models
 
 import xq
-from xq.adapters.django.admin.words import letter_of, moment, now_of
+from xq.adapters.django.admin.labels import letter_of, moment, now_of
 from xq.adapters.django.lookup import alias_of
 from xq.core.machine import READY
 from xq.handle import Queue
 
-BATCH: Final = 100  # tasks in memory at once
+IN_MEMORY: Final = 100  # tasks in memory at once
 SELECTED: Final = "selected %(verbose_name_plural)s"
 
 
@@ -103,7 +103,7 @@ def batchwise(queryset: Any) -> Iterator[Any]:
     An open cursor would not do: on SQLite it may return moved rows again.
     """
     queryset = queryset.order_by("pk")
-    rows = list(queryset[:BATCH])
+    rows = list(queryset[:IN_MEMORY])
     while rows:
         yield from rows
-        rows = list(queryset.filter(pk__gt=rows[-1].pk)[:BATCH])
+        rows = list(queryset.filter(pk__gt=rows[-1].pk)[:IN_MEMORY])

@@ -17,11 +17,11 @@ from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 
 import xq
+from xq.adapters.django.admin.labels import in_order, labels_of
 from xq.adapters.django.admin.panel import MANY
-from xq.adapters.django.admin.words import in_order, lasting, words_of
 from xq.adapters.django.lookup import APP, alias_of, queue_of, queues
 from xq.core.machine import NAMES, READY
-from xq.core.words import name_of
+from xq.core.words import lasting, name_of
 from xq.handle import Queue
 
 
@@ -125,7 +125,7 @@ class OverviewAdmin(admin.ModelAdmin):
 
     def _row(self, queue: Queue[Any], model: Any) -> Row:
         row = Row(str(model._meta.verbose_name_plural), alias_of(queue), self._address(model, "changelist"))
-        words = getattr(self._registered().get(queue.model), "words", None) or words_of(queue, {})
+        words = getattr(self._registered().get(queue.model), "words", None) or labels_of(queue, {})
         try:
             counts = queue.stats().counts
             row.counts = [(letter, _own(words[letter], letter), n) for letter, n in counts.items()]

@@ -8,16 +8,15 @@ from datetime import datetime
 from typing import Any, Final
 
 import xq
-from xq.adapters.django.admin.words import (
+from xq.adapters.django.admin.labels import (
     chip,
     first_line,
-    lasting,
     letter_of,
     moment,
     seconds_since_1970,
 )
 from xq.core.machine import TAKEN
-from xq.core.words import name_of
+from xq.core.words import lasting, name_of
 from xq.engine import search
 from xq.handle import Queue
 

@@ -17,10 +17,10 @@ from django.urls import path, reverse
 
 import xq
 from xq.adapters.django.admin.filters import ErrorFilter, StateFilter
+from xq.adapters.django.admin.labels import chip, first_line, labels_of, letter_of
 from xq.adapters.django.admin.moves import ACTIONS, batchwise, offered
 from xq.adapters.django.admin.overview import add_overview
 from xq.adapters.django.admin.panel import panel_of
-from xq.adapters.django.admin.words import chip, first_line, letter_of, words_of
 from xq.adapters.django.lookup import alias_of, queue_of
 from xq.core.machine import MANAGED
 from xq.core.words import name_of
@@ -59,7 +59,7 @@ class QueueAdmin(admin.ModelAdmin):
                 "register it by a plain ModelAdmin"
             )
         self.queue: xq.Queue[Any] = queue
-        self.words = words_of(queue, self.state_words)
+        self.words = labels_of(queue, self.state_words)
         self.error_field = self.error_field or queue.roles.get("error")
         self._managed = [field for role, field in queue.roles.items() if role in MANAGED]
         if wrong := [name for name in self.list_editable if name in self._managed]:

@@ -13,7 +13,7 @@ from django.db import connections
 
 from xq import Queue
 from xq.adapters.django.lookup import alias_of, queue_of, queues
-from xq.adapters.django.migrations import queue_apart
+from xq.adapters.django.migrations import detached_queue
 from xq.core.errors import Error, shown
 
 
@@ -40,9 +40,9 @@ def queue(name: str) -> Queue[Any]:
 
 def on_database(queue: Queue[Any], database: str | None) -> Queue[Any]:
     """Return the queue on a database. On another database than its own it is a separate queue object."""
-    return (
-        queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.adapter.definition)
-    )
+    if database in (None, alias_of(queue)):
+        return queue
+    return detached_queue(queue.model, database, queue.adapter.definition)
 
 
 class QueueCommand(BaseCommand):

@@ -15,7 +15,7 @@ from django.utils import timezone
 from xq.adapters.django.management.queues import QueueCommand
 
 TASKS = "xq.adapters.django.tasks"
-BATCH = 1_000  # rows that one statement deletes
+PER_DELETE = 1_000  # rows that one statement deletes
 
 
 def number(text: str) -> int:
@@ -68,6 +68,6 @@ class Command(QueueCommand):
             self.stdout.write(f"{len(pruned)} results would be deleted")
             return
         keys = iter(pruned)
-        while batch := list(islice(keys, BATCH)):
+        while batch := list(islice(keys, PER_DELETE)):
             Task.objects.filter(pk__in=batch, status__in=(STATUSES["Z"], STATUSES["B"])).delete()
         self.stdout.write(f"{len(pruned)} results deleted")

@@ -21,10 +21,9 @@ from xq.handle import Queue
 LINE: Final = 100  # characters of an error that a list shows
 CLASS: Final = 80  # characters of the class of an error
 END_OF_CLASS: Final = re.compile(r"[:\r\n]")
-UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
+def labels_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the application's word for each state, by letter.
 
     The first of these that there is: `own`, the label of the status in `choices`, the stored status if it is a word of
@@ -85,13 +84,3 @@ def seconds_since_1970(value: Any) -> float | None:
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     return None if value is None else float(value)
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration in words: "0.21 s", "5 min 3 s", "2 d 4 h"."""
-    if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
-    size, unit = next(found for found in UNITS if seconds >= found[0])
-    lower, name = dict(zip(("d", "h", "min"), ((3_600, "h"), (60, "min"), (1, "s"))))[unit]
-    rest = int(seconds % size // lower)
-    return f"{int(seconds // size):,} {unit}" + (f" {rest} {name}" if rest else "")
