@@ -219,7 +219,7 @@ class MaintenanceThread:
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then no thread can be started
-        expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled or reconfigured
+        expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled, or has other features
         level = logging.DEBUG if expected or self._warned else logging.WARNING  # warn once
         log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._warned = self._warned or not expected
