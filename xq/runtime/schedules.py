@@ -4,7 +4,7 @@ The database has the schedules of all queues. Each process with a maintenance th
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Cron texts are those of `cron`. Only this module imports APScheduler's triggers, when a schedule is used.
+Cron texts are those of `cron`. Only this module imports APScheduler, when a schedule is used.
 """
 
 from __future__ import annotations
