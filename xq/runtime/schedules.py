@@ -177,7 +177,7 @@ class Schedules(Generic[T]):
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
-        self.tasks.words("put", rest)
+        self.tasks.on_conflict(rest)
         self.tasks.options("put", rest)
         self.tasks.new(task)
         brought = {
