@@ -57,7 +57,7 @@ SECTIONS = (
     Section(
         "Features of your own",
         "A feature is a function that returns a `Feature`. [guide.md](guide.md#features) explains them.",
-        ("Feature", "Transition", "Timer", "Detour", "Column", "Guard", "Choice", "Settings", "Machine"),
+        ("Feature", "Transition", "Timer", "Detour", "Column", "Guard", "Settings", "Machine"),
     ),
     Section(
         "Testing",

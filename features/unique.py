@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Len
 
-from xq.core.machine import Choice, Feature, Guard, On
+from xq.core.machine import Feature, Guard, On
 
 
 def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
@@ -20,7 +20,6 @@ def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
         "unique",
         needs=("unique",),
         guards=(Guard("unique", role="unique", states=states),),
-        choices=(Choice("put", "on_conflict", ("raise", "skip", "replace")),),
         structure="".join(sorted(states)),
         options={"on_conflict": ("put",)},
     )

@@ -299,7 +299,7 @@ class Model:
             found |= {"lifetime": "R" if state == "T" else "X"} if row["deadline"] <= self.now else {}
         return next((found[name] for name in self.on if name in found), None)
 
-    def reconfigured(self, features: Mapping[str, Any], move: Mapping[str, str]) -> Model:
+    def installed_anew(self, features: Mapping[str, Any], move: Mapping[str, str]) -> Model:
         """The model under other features."""
         new = Model(features, self.roles, self.tubes, self.now)
         new.takes = self.takes

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 import xq
 from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
-from tests.steps import wrong
+from tests.steps import install_anew, wrong
 from xq.core.machine import FOREVER
 from xq.sessions import session as sessions
 from xq.testing import Clock
@@ -110,7 +110,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def setups(draw: st.DrawFn) -> dict[str, Any]:
-    """What upgrade is told, and the features of a later reconfigure."""
+    """What upgrade is told, and the features of a later install."""
     roles = [role for role in OPTIONAL if draw(st.booleans())]
     first, later, words = draw(features()), draw(features()), draw(st.sampled_from(WORDS))
     if not {"keep", "zombie"} & {*first}:  # ack deletes, so there may be no word for what it leaves
@@ -314,7 +314,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.open:
             events = Counter((row.event, row.source, row.target) for row in told)
             assert Counter(self.heard) == Counter(
-                {change: n for change, n in events.items() if change[0] not in ("write", "reconfigure")}
+                {change: n for change, n in events.items() if change[0] not in ("write", "install")}
             )
 
     def history_begins(self) -> None:
@@ -684,20 +684,23 @@ class QueueMachine(RuleBasedStateMachine):
         to=st.sampled_from(["R", "D", "X", ""]), others=st.one_of(st.none(), features()), state=st.sampled_from("RT?")
     )
     def configure(self, to: str, others: dict[str, Any] | None, state: str) -> None:
-        """Reconfigure, to and fro; without `to` install anew, with a row that was written in between."""
+        """Install other features, to and fro; without `to` install anew, with a row that was written in between."""
         features = self.later if others is None else others
         if not to:
             self.install_anew(state)
-        elif {NEEDED[name] for name in features if name in NEEDED} <= set(self.roles):
+        elif {NEEDED[name] for name in features if name in NEEDED} <= set(self.roles) and (
+            self.words["D"] == "D" or {"keep", "zombie"} & {*features}  # else there may be no word
+        ):
             after = Model(features, (), (), 0)
             lost = [state for state in self.model.states if state not in after.states]
             move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
             both = self.same(
-                lambda: self.queue.reconfigure(self.configured(features), move),
-                lambda _: self.model.reconfigured(features, move),
+                lambda: install_anew(self.Task, self.configured(features), move=move, drop_history=True),
+                lambda _: self.model.installed_anew(features, move),
             )
             if both is not None:
-                self.later, self.model = self.model.on, both[1]
+                self.later, self.model, self.queue = self.model.on, both[1], self.Task.xq
+                self.queue.on_change(lambda task, *change: self.heard.append(change))
                 self.history_begins()
 
     def install_anew(self, state: str) -> None:

@@ -20,6 +20,8 @@ from pymysql.constants import CLIENT
 
 from tests.factories import task
 from tests.timing import in_sequence, timed
+from xq.build import build
+from xq.verbs import VERBS
 
 Script = Callable[[], Generator[Any, Any, None]]
 
@@ -44,6 +46,17 @@ def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
     return found
+
+
+def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:
+    """Install other features as the next release of a program does, which upgrades its model with them."""
+    old, kind = Task.xq, type(Task.xq.adapter.store)
+    definition = {**old.adapter.definition, "features": features, "clock": old.clock}
+    build(kind(Task), **definition, apart=True).install(**options)
+    old.adapter.maintenance.stop_maintenance()
+    for name in {"xq", *VERBS} & {*vars(Task)}:
+        delattr(Task, name)
+    build(kind(Task), **definition)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from xq.core.errors import (
     UnknownTube,
     WrongState,
 )
-from xq.core.machine import Choice, Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
+from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
 from xq.engine.stats import Stats
 from xq.features import Features
 from xq.handle import Queue
@@ -47,7 +47,6 @@ __all__ = [
     "BadValue",
     "Batch",
     "Bury",
-    "Choice",
     "Column",
     "Concurrency",
     "ConfigurationError",

@@ -28,7 +28,6 @@ class QueueAdapter(Generic[T]):
     `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
     does for the queue, `inspection` what operators ask of it, and `observers` what runs around puts and after commits.
     `waiting` has the waiters, `takes` the takes, `finish` the moves of named tasks, and `tasks` reads keys and fields.
-    `reconfigure` replaces the object.
     """
 
     def __init__(
@@ -54,8 +53,7 @@ class QueueAdapter(Generic[T]):
     def definition(self) -> dict[str, Any]:
         """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
 
-        Features that are off, and statuses that all equal their letters, are left out. After a `reconfigure` the
-        features are the new ones.
+        Features that are off, and statuses that all equal their letters, are left out.
         """
         definition = self._database.definition
         return {
@@ -124,11 +122,6 @@ class QueueAdapter(Generic[T]):
         with binding.dialect.creating(self.store):
             create()
         self._database.unit(self._database.bind().installation.install)
-        self._database.close()
-
-    def install_by_migration(self) -> None:
-        """Install as `Queue.install` does, and drop a history that the definition lacks: the migration names both."""
-        self._database.unit(lambda: self._database.bind().installation.install(drop_history=True))
         self._database.close()
 
     def drop(self, drop: Callable[[], object]) -> int:

@@ -303,7 +303,6 @@ class Aio(Generic[T]):
     check = twin(Queue.check)
     recount = twin(Queue.recount)
     uninstall = twin(Queue.uninstall)
-    reconfigure = twin(Queue.reconfigure)
 
     @asynccontextmanager
     async def session(self, uuid: object = None) -> AsyncIterator[Session]:

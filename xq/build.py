@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
@@ -86,7 +85,7 @@ def build(
     the messages.
     """
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
-        raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
+        raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     mapped = roles_of(store, {} if fields is None else fields)
@@ -139,7 +138,7 @@ def _define(
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
-    plain, used = table, used_by(chosen)
+    used = used_by(chosen)
     if extends and (more := offered(store, table.roles, used)):
         table = replace(table, roles={**table.roles, **roles_of(store, more)})
         store.check_roles(table.roles)
@@ -173,7 +172,6 @@ def _define(
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
-        redefine=partial(_define, store, plain, extends, statuses, tube_stats, wording, schedules),
         schedules=schedules,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta, tzinfo
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
-from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
 from xq.core.values import PutOptions, Span, Tasks, Times, count_of
@@ -22,7 +21,6 @@ from xq.engine.inspection import Inspection
 from xq.engine.observers import Callback, Observers
 from xq.engine.operations import Operations
 from xq.engine.pauses import Pauses
-from xq.engine.reconfigure import reconfigure
 from xq.engine.search import Search
 from xq.engine.stats import Stats, stats
 from xq.engine.steps import Steps
@@ -56,10 +54,9 @@ class _Missing:
 
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
-RECONFIGURING = 0.01  # seconds between two tries of a put while another thread reconfigures the queue
 # What the completion of `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
 UNLISTED = {name for name in vars(Operators) if not name.startswith("_")}
-UNLISTED |= {"adapter", "machine", "pipeline", "reconfigure"}
+UNLISTED |= {"adapter", "machine", "pipeline"}
 
 
 class Queue(Operators[T]):
@@ -83,46 +80,35 @@ class Queue(Operators[T]):
         self._store = store
         self.model = store.model
         self._clock = clock
+        self._machine = machine = definition.machine
         self._handlers: dict[str | None, Worker[T]] = {}
         self._observers: Observers[T] = Observers(store)
-        self._define(definition)
-
-    def _define(self, definition: Definition) -> None:
-        self._database = Database(self._store, definition, self._clock, self._observers)
-        self._machine = definition.machine
-        self._tasks: Tasks[T] = Tasks(
-            self._store, definition.table, definition.machine, definition.catalogue, definition.wording
-        )
-        self._history = History(self._database, self._tasks, definition.machine)
+        self._database = database = Database(store, definition, clock, self._observers)
+        self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
+        self._tasks.now_us = database.now_us
         self._observers.read = self._tasks.returned
-        steps = self._steps = Steps(self._database, self._tasks, definition.machine)
+        self._history = History(database, self._tasks, machine)
+        self._pauses = Pauses(database)
+        self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
+        self._search: Search[T] = Search(database, self._tasks, machine, self._history)
+        self._acting = Acting(database, self._tasks, machine)
+        self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
-        self._tasks.now_us = self._database.now_us
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
-        self._pauses = Pauses(self._database)
-        self._inspection = Inspection(self._database, self._tasks, definition.machine, self._pauses, self._history)
-        self._search: Search[T] = Search(self._database, self._tasks, definition.machine, self._history)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._acting = Acting(self._database, self._tasks, definition.machine)
         self._operations: Operations[T] = Operations(
-            self._database,
-            self._tasks,
-            definition.machine,
-            steps,
-            self._finish,
-            self._acting,
-            self._search,
+            database, self._tasks, machine, steps, self._finish, self._acting, self._search
         )
-        self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
-        self._schedules = Schedules(self._database, self._tasks, self._inserts)
-        self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting, self._schedules)
+        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
+        self._schedules = Schedules(database, self._tasks, self._inserts)
+        self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
-        self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archives(steps))
+        self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archives(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
-            self._database, self._store, self._maintenance, self._waiting, self._observers, self._inspection
+            database, store, self._maintenance, self._waiting, self._observers, self._inspection
         )
 
     @property
@@ -319,25 +305,13 @@ class Queue(Operators[T]):
             return run_steps(self._waiting.putting(brought, options, self._waiting.seconds(timeout)))
         if wait is not MISSING:
             return run_steps(self._waiting.putting_and_waiting(brought, options, self._waiting.seconds(wait, "wait")))
-        return self._put([brought], options)[0]
+        return self._inserts.put([brought], options)[0]
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
-        return self._put(list(tasks), options)
-
-    def _put(self, tasks: list[object], options: Mapping[str, Any]) -> list[T]:
-        while True:
-            puts = self._inserts
-            try:
-                return puts.put(tasks, options)
-            except NotInstalled:
-                # Another thread has reconfigured the queue, or is doing so. It may wait for a transaction of this one.
-                is_changing = puts.database.gives_way and not self._store.in_transaction()
-                if puts is self._inserts and not is_changing:
-                    raise
-                time.sleep(RECONFIGURING)
+        return self._inserts.put(list(tasks), options)
 
     # consumers
 
@@ -710,22 +684,3 @@ class Queue(Operators[T]):
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
         self._database.execute(self._database.dialect.set_setting, values)
-
-    # installing
-
-    def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
-        """Give the queue other features, in the database and in this process.
-
-        Features without `history` drop the history, with all its rows. Raises ConfigurationError, with their number, if
-        tasks are in states that the new features do not have, unless `move` names a state for them: {"Z": "D"}.
-        """
-        self._database.gives_way = True  # what other threads have begun with this definition they end with it
-        try:
-            definition = self._database.unit(lambda: reconfigure(self._database, features, move or {}))
-        except BaseException:
-            self._database.gives_way = False
-            raise
-        before, retired = self._takes, self._maintenance
-        self._define(definition)
-        retired.stop_maintenance()  # only now: a thread that finds the old definition gone must find the new one
-        self._takes.in_doubt.go_on_from(before.in_doubt)

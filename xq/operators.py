@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -175,13 +175,15 @@ class Operators(Generic[T]):
 
     # installing
 
-    def install(self) -> None:
+    def install(self, *, move: Mapping[str, str] | None = None, drop_history: bool = False) -> None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
-        Raises ConfigurationError if tasks are in states that this definition lacks, or if it lacks the feature history
-        and the queue there has a history with rows: `reconfigure` moves such tasks, and drops such a history.
+        With other features than those that are installed, it changes the installation, and processes with the others
+        get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, with their numbers,
+        unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
+        if the queue there has a history with rows, unless `drop_history`.
         """
-        self._database.unit(self._database.bind().installation.install)
+        self._database.unit(lambda: self._database.bind().installation.install(move, drop_history))
         self._database.close()
 
     def ddl(self) -> str:

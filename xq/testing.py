@@ -81,7 +81,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 
 def _run(worker: Worker[Any], raises: bool) -> int:
-    attempts: Attempts[Any] = Attempts(worker, lambda: worker.queue.adapter.finish, threading.Event())
+    attempts: Attempts[Any] = Attempts(worker, worker.queue.adapter.finish, threading.Event())
     attempts.alone = True
     if worker.options.kind == "asyncio" and _on_a_loop():
         raise ConfigurationError(

@@ -86,10 +86,8 @@ class _Operation(base.Operation):
         queue = self._queue(app_label, editor, state, definition)
         if queue is not None and editor.collect_sql:
             editor.collected_sql.append(queue.ddl())
-        elif queue is not None and replaced is not None and replaced["features"].get("history"):
-            queue.adapter.install_by_migration()
         elif queue is not None:
-            queue.install()
+            queue.install(drop_history=replaced is not None and bool(replaced["features"].get("history")))
 
     def _uninstall(self, app_label: str, editor: Any, state: Any) -> None:
         queue = self._queue(app_label, editor, state, self.definition)

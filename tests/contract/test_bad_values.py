@@ -49,11 +49,8 @@ WRITTEN = (
     "get(status='T').ack(update=v)", "get(status='T').release(delay=v)", "get(status='T').touch(v)",
     "xq.switch(K['R'], v)", "xq.switch(K['R'], 'W', delay=v)", "xq.switch(K['R'], 'Z', delay=v)",
     "xq.call(v, K['T'])", "xq.call('ack', v)", "xq.call('take', v)", "xq.call('touch', K['T'], increment=v)",
-    "xq.call('ack', K['T'], update=v)", "dig(n=v)", "kick(n=v)", "plow(v)", "xq.by_state(v)",
-    "xq.by_state('R', v)", "xq.count(v)", "xq.reconfigure(v)",
-    "xq.reconfigure({'delayed': True}, move=v)", "xq.reconfigure({'delayed': True}, move={'B': v})",
-    "xq.reconfigure({'delayed': True}, move={v: 'R'})", "xq.reconfigure({'ttl': v})", "xq.reconfigure({'keep': v})",
-    "xq.reconfigure({'id': v})", "xq.reconfigure({'nonsense': v})",
+    "xq.call('ack', K['T'], update=v)", "dig(n=v)", "kick(n=v)", "plow(v)", "xq.by_state(v)", "xq.count(v)",
+    "xq.by_state('R', v)", "xq.install(move=v)", "xq.install(move={'D': v})", "xq.install(move={v: 'R'})",
 )  # fmt: skip
 
 

@@ -230,9 +230,3 @@ def test_a_callback_that_cannot_be_called_is_refused(Task):
         with pytest.raises(BadType, match="on_change takes a function"):
             Task.xq.on_change(callback)
     Task.put(task())
-
-
-def test_it_goes_on_after_reconfigure(Task, heard):
-    Task.xq.reconfigure({"zombie": True})
-    bring(Task, "Z")
-    assert heard == ["1 X-R put", "1 R-T take", "1 T-Z ack"]

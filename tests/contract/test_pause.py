@@ -97,18 +97,6 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
     assert Task.xq.paused() == []
 
 
-def test_a_pause_survives_reconfigure_and_not_uninstall(make):
-    Task = make()
-    Task.put(task())
-    Task.xq.pause()
-    Task.xq.reconfigure({"buried": True})
-    assert Task.take() is None
-    Task.xq.uninstall()
-    Task.xq.install()
-    assert Task.xq.paused() == []
-    assert Task.take().id == 1
-
-
 @pytest.mark.parametrize("tube", [None, "x"])
 def test_a_waiting_take_goes_on_waiting_until_it_is_resumed(make_live, tube):
     Task = make_live(roles=WITH_TUBES)

@@ -15,7 +15,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 import xq
 from tests.factories import task
-from tests.steps import another_process, eventually, is_exact
+from tests.steps import another_process, eventually, install_anew, is_exact
 from tests.support.life import watch
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -148,7 +148,7 @@ def test_a_schedule_goes_by_the_new_time_after_the_clock_was_set_back_by_over_th
     Task.xq.sweep()
     for hours, a, b in ((2, "15 03", "15 00"), (12, "15 03", "14 12"), (24, "14 03", "14 00"), (48, "13 03", "13 00")):
         if hours == 48:
-            Task.xq.reconfigure({"buried": True})  # as in a process that has not seen the time before
+            install_anew(Task, {"buried": True})  # as in a process that has not seen the time before
         assert go_to(Task, *(START - timedelta(hours=hours)).timetuple()[:6]) == 0
         assert following(Task) == [f"{a}:00:00", f"{b}:13:20", "15 22:13:20"]
 
@@ -213,15 +213,18 @@ def test_schedules_count_when_their_transaction_is_committed(make):
     assert Task.xq.count() == 1
 
 
-def test_schedules_survive_reconfigure_and_not_uninstall(make):
+def test_schedules_and_pauses_survive_other_features_and_not_uninstall(make):
     Task = make()
     Task.xq.every(60, task(), name="a")
-    Task.xq.reconfigure({"buried": True})
+    Task.xq.pause()
+    install_anew(Task, {"buried": True})
     Task.xq.clock.tick(60)
     assert Task.xq.sweep() == 1
+    assert Task.take() is None
     Task.xq.uninstall()
     Task.xq.install()
-    assert Task.xq.schedules() == []
+    assert Task.xq.schedules() == Task.xq.paused() == []
+    assert Task.take() is not None
 
 
 def test_the_task_may_be_an_instance_a_sequence_or_a_mapping_and_has_the_options_of_put(make):

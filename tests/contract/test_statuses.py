@@ -10,7 +10,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import bring, row, transitions
+from tests.steps import bring, install_anew, row, transitions
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 
@@ -114,7 +114,7 @@ def test_nothing_that_moves_many_tasks_touches_a_row_of_another_status(make, sta
     assert Task.xq.release_all() == Task.xq.truncate() == Task.xq.sweep() == 0
     Task.xq.recount()
     Task.xq.reset()
-    Task.xq.reconfigure({"buried": True})
+    install_anew(Task, {"buried": True})
     Task.xq.uninstall()
     Task.xq.install()
     assert row(Task, foreign).__data__ == before

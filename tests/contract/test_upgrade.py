@@ -66,7 +66,7 @@ def test_a_subclass_may_be_a_queue_of_its_own(make):
 
 def test_a_model_is_upgraded_once(make):
     Task = make({"keep": True})
-    with pytest.raises(xq.ConfigurationError, match="reconfigure"):
+    with pytest.raises(xq.ConfigurationError, match="is a queue already: change the features where it is upgraded"):
         xq.upgrade(Task, FIELDS)
     assert bring(Task, "D").status == "D"
 

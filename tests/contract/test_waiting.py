@@ -177,11 +177,11 @@ def test_who_waits_alone_moves_what_falls_due(db):
 
 
 @pytest.mark.parametrize("what", ["a take", "a wait"])
-def test_who_waits_does_not_sleep_on_when_the_queue_is_reconfigured(shared, what):
+def test_who_waits_does_not_sleep_on_when_another_process_installs_other_features(shared, what):
     put = shared.put(task(tube="a"))
     wait = {"a take": take(shared, tube="b"), "a wait": lambda: shared.wait(put, timeout=PATIENCE)}[what]
     waits = waiter(shared, wait)
-    shared.xq.reconfigure({**FEATURES, "keep": True})
+    live(shared._meta.database)({**FEATURES, "keep": True}, roles=("runat", "priority", "tube"))
     with pytest.raises(xq.NotInstalled):
         waits.result()
 

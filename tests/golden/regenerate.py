@@ -325,7 +325,7 @@ def looks(queue: Any) -> Iterator[Entry]:
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
         if of.forget_history:
             yield Entry("sweep: forget what is history", of.forget_history)
-        yield Entry("reconfigure: tell the history of tasks in R that move to B", of.note_move("R", "B"))
+        yield Entry("install(move=): tell the history of tasks in R that move to B", of.note_move("R", "B"))
     for sql in filter(None, (of.savepoints, of.savepoint_noted, of.savepoint_kept)):
         yield Entry("on_change: whether a change was committed", sql)
     yield Entry("what is installed", of.installed)

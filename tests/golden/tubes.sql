@@ -895,7 +895,7 @@ SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "atte
 DELETE FROM "mail_xq_history"
     WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
 
--- reconfigure: tell the history of tasks in R that move to B
+-- install(move=): tell the history of tasks in R that move to B
 INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
     SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
     WHERE "status" = 'R';

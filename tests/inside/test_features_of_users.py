@@ -10,7 +10,7 @@ import pytest
 import xq
 from tests.conftest import Maker
 from tests.steps import bring, state
-from xq import Choice, Column, Detour, Feature, Timer, Transition
+from xq import Column, Detour, Feature, Timer, Transition
 
 FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}
 
@@ -37,10 +37,6 @@ REFUSED: dict[str, tuple[str, Feature]] = {
     "an option that is no time": (
         "the option 'force' of park must be the seconds of a timer or a detour of this queue: it has none",
         feature(transitions=(Transition("R", "park", "P", given="force"),)),
-    ),
-    "words for another event than put": (
-        "only put takes an option that is a word, not 'bury'",
-        feature(choices=(Choice("bury", "how", ("deep", "shallow")),)),
     ),
     "a role that does not exist": (
         "uses the role 'flag', which does not exist",

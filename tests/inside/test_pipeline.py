@@ -27,6 +27,7 @@ from tests.steps import (
     another_process,
     eventually,
     in_threads,
+    install_anew,
     is_exact,
     keep_references,
     processes,
@@ -242,13 +243,13 @@ def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, 
     done(Task)
     stage(Task)
     less = {name: True for name in FEATURES if name != feature}
-    for call in (lambda: Task.xq.reconfigure(less), Task.xq.uninstall):
+    for call in (lambda: install_anew(Task, less, drop_history=True), Task.xq.uninstall):
         with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
             call()
-    Task.xq.reconfigure(FEATURES | {"ttl": 10})
+    install_anew(Task, FEATURES | {"ttl": 10})
     assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert is_exact(Task)
-    Task.xq.reconfigure(less, move={"D": "X"} if feature == "keep" else {})
+    install_anew(Task, less, move={"D": "X"} if feature == "keep" else {}, drop_history=True)
     assert "task_xq_archive" not in make.db.get_tables()
 
 
@@ -583,7 +584,7 @@ def test_a_default_that_other_processes_cannot_make_is_to_be_brought(make_shared
 def test_a_queue_that_is_configured_anew_knows_what_was_put_and_an_uninstalled_one_leaves_nothing(make_shared):
     Task = make_shared({"buried": True})
     put(Task, ["name"], ("a",), job="tonight")
-    Task.xq.reconfigure({"keep": True, "delayed": True})
+    install_anew(Task, {"keep": True, "delayed": True})
     assert put(Task, ["name", "delay"], ("a", 1.0), job="tonight") == 0
     assert put(Task, ["name", "delay"], ("a", 1.0)) == 1
     Task.xq.uninstall()

@@ -21,7 +21,7 @@ import xq
 from tests.conftest import live
 from tests.factories import task, tasks
 from tests.inside.steps import look
-from tests.steps import another_process, eventually, is_exact, processes, state, transitions
+from tests.steps import another_process, eventually, install_anew, is_exact, processes, state, transitions
 from tests.support.life import FEATURES, takes, watch
 from xq.adapters.databases import file_liveness
 from xq.adapters.databases.sqlite import objects
@@ -269,7 +269,7 @@ def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_s
     assert Task.xq.History.select().count() == 1
     assert numbers() == before
     for more in ({}, {"history": True}, {"history": True, "limit": 9}, {"history": True}):
-        Task.xq.reconfigure({"buried": True, **more})
+        install_anew(Task, {"buried": True, **more}, drop_history=True)
         assert numbers() == before
         assert Task.xq.check() == []
     Task.put(task(tube="a"))

@@ -216,8 +216,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "tasks are left in states that the new definition lacks",
         "xq/engine/install.py",
-        "                    self._check_states()\n",
-        "",
+        "        if stranded:\n",
+        "        if stranded and targets:\n",
         (f"{CORE}/test_install.py::test_features_may_not_go_while_tasks_are_in_their_states",),
     ),
     Mutant(
@@ -229,9 +229,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a move is not checked against unique",
-        "xq/engine/reconfigure.py",
-        "{state: move.get(state, state) for state in states})",
-        "{state: state for state in states})",
+        "xq/engine/install.py",
+        "if known.get(state, state) in guard.states]",
+        "if state in guard.states]",
         (f"{CORE}/test_install.py::test_tasks_that_a_move_would_make_hold_one_value_are_not_moved",),
     ),
     # sessions, waiting, workers

@@ -43,7 +43,6 @@ UPKEEP: Mapping[str, Callable[[Any], Any]] = {
     "ddl": lambda queue: queue.ddl(),
     "check": lambda queue: queue.check(),
     "uninstall": lambda queue: queue.uninstall(),
-    "reconfigure": lambda queue: queue.reconfigure({"keep": True}),
 }
 
 BATCHES = {"buried": True, "keep": True, "delayed": True, "ttr": 60}

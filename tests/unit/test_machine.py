@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
+from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.core.machine import Guard, Settings
 from xq.features import FEATURES
 from xq.registry import compose
@@ -300,11 +300,10 @@ def conflicting(**claims: Any) -> tuple[Feature, Feature]:
         {"timers": (Timer("R", "rot", "X", option="rot"),)},
         {"columns": (Column("priority", at={"R": 1}),)},
         {"fill": {"key": lambda task: 7}},
-        {"choices": (Choice("put", "how", ("well", "badly")),)},
         {"detours": (Detour("R", "W", "nap"),), "timers": ()},
         {"settings": Settings(touch_ends=False)},
     ],
-    ids=["an event", "an event of the core", "a timer", "a column", "a fill", "a choice", "a detour", "a setting"],
+    ids=["an event", "an event of the core", "a timer", "a column", "a fill", "a detour", "a setting"],
 )
 def test_two_own_features_that_claim_the_same_conflict_by_name(claims):
     with pytest.raises(Conflict) as raised:

@@ -55,7 +55,7 @@ class ConfigurationError(Error):
 class Conflict(ConfigurationError):
     """Two features decide the same thing.
 
-    `upgrade` and `reconfigure` raise it. `features` are the two names, `claim` is what both decide: use one of them.
+    `upgrade` raises it. `features` are the two names, `claim` is what both decide: use one of them.
     """
 
     def __init__(self, one: str, other: str, claim: str) -> None:

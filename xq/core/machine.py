@@ -122,15 +122,6 @@ class Guard:
     in_the_way: str = ""  # the states in which a task may prevent another one from being taken
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """An option of `event` that is one of a few words; the first is the default."""
-
-    event: str
-    name: str
-    words: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Settings:
     """The settings of a queue beside its table. The defaults are the core's; a feature sets other values."""
@@ -156,7 +147,6 @@ class Feature:
     detours: tuple[Detour, ...] = ()
     columns: tuple[Column, ...] = ()
     guards: tuple[Guard, ...] = ()
-    choices: tuple[Choice, ...] = ()
     # role, or "key" -> function with which put makes a missing value from the task
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
@@ -253,7 +243,6 @@ class Machine:
         self.rows = self._rows(brought, claim)
         self.columns = self._columns(claim)
         self.guards = tuple(guard for feature in self.features for guard in feature.guards)
-        self.choices = tuple(self._choices(claim))
         self.fill = self._fill(claim)
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
@@ -389,17 +378,6 @@ class Machine:
                 claim(feature.name, "column", column.role, what=f"what the role {column.role!r} holds")
                 columns[column.role] = column
         return tuple(columns.values())
-
-    def _choices(self, claim: _Claims) -> Iterator[Choice]:
-        for feature in self.features:
-            for choice in feature.choices:
-                if choice.event != "put":
-                    raise ConfigurationError(
-                        f"feature {feature.name!r}: only put takes an option that is a word, not {choice.event!r}; "
-                        "the options of other events are the seconds of timers and detours"
-                    )
-                claim(feature.name, "choice", choice.event, choice.name, what=f"{choice.event}({choice.name}=)")
-                yield choice
 
     def _fill(self, claim: _Claims) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         fill = {role: maker for role, maker in ROLE_FILL.items() if role in self.roles}

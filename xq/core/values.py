@@ -36,6 +36,7 @@ PARAMETERS = {
     **dict.fromkeys(("ack", "release", "bury"), ("update",)),
     "dig": ("n", "update"),
 }
+ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
 _NOTHING: Mapping[str, Any] = {}
 
@@ -594,16 +595,12 @@ class Tasks(Generic[T]):
                 raise BadValue(f"{event} {becomes} takes no {option!r}")
         return row
 
-    def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:
-        """Remove the options that are one of a few words from `options` and return them. Raises BadValue."""
-        found = {}
-        for choice in self.machine.choices:
-            if choice.event == event:
-                word = options.pop(choice.name, None)
-                if word is not None and not (isinstance(word, str) and word in choice.words):
-                    raise BadValue(f"{choice.name} is one of {', '.join(choice.words)}, not {shown(word)}")
-                found[choice.name] = word or choice.words[0]
-        return found
+    def on_conflict(self, options: dict[str, Any]) -> str:
+        """Remove on_conflict from the options of a put, if it may be there, and return it. Raises BadValue."""
+        word = options.pop("on_conflict", None) if self.machine.guard("unique") else None
+        if word is not None and not (isinstance(word, str) and word in ON_CONFLICT):
+            raise BadValue(f"on_conflict is one of {', '.join(ON_CONFLICT)}, not {shown(word)}")
+        return word or ON_CONFLICT[0]
 
     @property
     def _on(self) -> set[str]:

@@ -37,8 +37,8 @@ def sql_of(
     n: int,
 ) -> str:
     """Return the SQL of a call for `n` tasks with these options and fields. Raises BadValue and FeatureOff."""
-    words = {choice.name for choice in steps.machine.choices if choice.event == event}
-    words |= {*PARAMETERS.get(event, ())}
+    words = {*PARAMETERS.get(event, ())}
+    words |= {"on_conflict"} if event == "put" and steps.machine.guard("unique") else set()
     given = tuple(tasks.options(event, {name: 1.0 for name in options if name not in words}))
     call = _put if event == "put" else _move
     return "\n".join(call(database, tasks, steps, event, given, fields, n, "tube" in options))

@@ -49,10 +49,10 @@ class Inserts(Generic[T]):
         return put
 
     def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
-        words, seconds, transition = NONE, NONE, self._usual
-        if options or transition is None or self.machine.choices:
+        conflict, seconds, transition = "raise", NONE, self._usual
+        if options or transition is None:
             options = dict(options)
-            words = self.tasks.words("put", options)
+            conflict = self.tasks.on_conflict(options)
             seconds = self.tasks.options("put", options)
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
@@ -73,15 +73,13 @@ class Inserts(Generic[T]):
         if len(brought) == 1:
             if not self._unique and not self.database.store.may_fail_to_read:
                 return self._insert(transition, brought[0], seconds, connection)
-            return self._put_one(transition, brought[0], seconds, words)
+            return self._put_one(transition, brought[0], seconds, conflict)
 
-        return self.database.unit(partial(self._put_all, transition, brought, seconds, words), transaction=True)
+        return self.database.unit(partial(self._put_all, transition, brought, seconds, conflict), transaction=True)
 
-    def _put_all(
-        self, transition: Transition, brought: list[New], seconds: Seconds, words: Mapping[str, str]
-    ) -> list[T]:
+    def _put_all(self, transition: Transition, brought: list[New], seconds: Seconds, conflict: str) -> list[T]:
         if self._unique:
-            return [task for new in brought for task in self._put_one(transition, new, seconds, words)]
+            return [task for new in brought for task in self._put_one(transition, new, seconds, conflict)]
         return [task for new in brought for task in self._insert(transition, new, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
@@ -89,7 +87,7 @@ class Inserts(Generic[T]):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
-    def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> list[T]:
+    def _put_one(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
         unique = self._unique
         (value,) = new.values(self.tasks.table.roles[unique.role].name) if unique else (None,)
         if unique is None or value is None:
@@ -100,10 +98,10 @@ class Inserts(Generic[T]):
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
                 return self._insert(transition, new, seconds)
-            if words["on_conflict"] == "raise":
+            if conflict == "raise":
                 key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
-            if words["on_conflict"] == "skip":
+            if conflict == "skip":
                 return [self.tasks.returned(found[0])]
             return [self._replace(transition, found[0], new, {**new.own, **seconds})]
 

@@ -6,13 +6,16 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.machine import TAKEN
+from xq.core.compile import Selector, change
+from xq.core.errors import ConfigurationError, NotInstalled, shown
+from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
 from xq.core.words import PLAIN, Wording
-from xq.engine.stats import corrections
+from xq.engine.stats import corrections, counter_of
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -22,6 +25,15 @@ log = logging.getLogger("xq")
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Where the tasks go of the states that a definition lacks, and the one that is installed has."""
+
+    dialect: Dialect  # of the definition, with these states as well
+    targets: Mapping[str, str]  # by state
+    with_deadline: bool  # whether their tasks have deadlines, which go on
 
 
 class Installation:
@@ -51,12 +63,14 @@ class Installation:
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
 
-    def install(self, drop_history: bool = False) -> None:
+    def install(self, move: Mapping[str, str] | None = None, drop_history: bool = False) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
-        Raises ConfigurationError if the rows or the recorded definition do not fit, or if there is a history with rows
-        that this definition lacks, unless `drop_history`; NotInstalled without the table.
+        `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
+        rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
+        unless `drop_history`; NotInstalled without the table.
         """
+        targets = self._targets({} if move is None else move)
         self._check_table()
         self.check_statuses()
         self.dialect.prepare(self.store)
@@ -66,11 +80,11 @@ class Installation:
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process was faster
                     self.dialect.refuse(self.store)
-                    self._check_states()
+                    moves = self._moves(targets)
                     if not drop_history:
                         self._check_history()
                     self.close_exports()
-                    self.create()
+                    self.create(moves)
                     for line in self._unowned():
                         log.warning("the queue %s is installed: %s", self.store.name, line)
         except Exception as error:
@@ -78,7 +92,8 @@ class Installation:
                 raise
             raise ConfigurationError(
                 f"{self.store.name} cannot be installed: rows that are there already hold one value of the role "
-                f"'unique' twice, or more tasks of a utube are taken than may be ({error}). Change or finish them first"
+                f"'unique' twice, more tasks of a utube are taken than may be, or they may not be moved ({error}). "
+                "Change or finish them first"
             ) from error
 
     def make_jobs(self) -> None:
@@ -98,21 +113,59 @@ class Installation:
                 "the owner of its table begin a job, and grant the rights on it"
             ) from error
 
-    def _check_states(self) -> None:
-        """Raise ConfigurationError if tasks are in states that this definition does not have."""
-        if not self._records_are_in(self.dialect.existing(self.store)):
-            return
-        records = self.store.execute(self.dialect.installed)
-        there = json.loads(records[0][1]).get("states", {}) if records else {}
-        lost = {state: word for state, word in there.items() if word not in self.dialect.letters}
+    def _targets(self, move: object) -> dict[object, str]:
+        """Return the letters of the states that `move` names as targets. Raises ConfigurationError."""
+        if not isinstance(move, Mapping):
+            raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not a {type(move).__name__}")
+        states = self.dialect.machine.states
+        allowed = [ABSENT, *(state for state in states if state not in (TAKEN, "W"))]
+        found = {}
+        for state, target in move.items():
+            if self.wording.letter(state, states):
+                raise ConfigurationError(f"move: this definition has the state {shown(state)}, so its tasks stay")
+            letter = self.wording.letter(target, allowed)
+            if letter is None:
+                raise ConfigurationError(
+                    f"move: tasks cannot go to {shown(target)}, but to {self.wording.states(allowed)}"
+                )
+            found[state] = letter
+        return found
+
+    def _moves(self, targets: Mapping[object, str]) -> Moves | None:
+        """Return the moves of the tasks in states that this definition lacks; None if there are no such states.
+
+        Raises ConfigurationError if `targets` lacks one that has tasks, or if more tasks would hold a value than a
+        guard allows. Called before any change: MariaDB commits each change of a table.
+        """
+        there = self._recorded()
+        lost = {state: word for state, word in there.get("states", {}).items() if word not in self.dialect.letters}
+        states = self.dialect.machine.states
+        old, gone = Wording(lost), [state for state in lost if state not in states]
+        found = {old.letter(named, gone): target for named, target in targets.items()}
+        known = {state: found[state] for state in gone if state in found}
         counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use))) if lost else {}
-        stranded = {state: counts[word] for state, word in lost.items() if counts.get(word)}
+        stranded = {state: counts[word] for state, word in lost.items() if counts.get(word) and state not in known}
         if stranded:
             raise ConfigurationError(
                 f"{self.store.name} was installed with states that this definition lacks, and tasks are in them, "
-                f"{self.wording.counts(stranded)}: start with the definition that is installed, and "
-                "reconfigure(features, move=...) from it"
+                f"{self.wording.counts(stranded)}: say where they go, as in install(move={{{next(iter(stranded))!r}: "
+                "'R'}), or change their status first"
             )
+        if not known:
+            return None
+        machine = copy(self.dialect.machine)
+        machine.states = (*states, *known)
+        words = {**self.dialect.words, **{state: lost[state] for state in known}}
+        dialect = type(self.dialect)(self.dialect.source, machine, words, self.dialect.tube_stats)
+        for guard in (guard for guard in dialect.machine.guards if guard.role):
+            counted = [state for state in machine.states if known.get(state, state) in guard.states]
+            for (value,) in self.store.execute(dialect.exceeded_value(guard, counted)) if counted else ():
+                many = "two" if guard.value in (None, 1) else f"more than {guard.value}"
+                raise ConfigurationError(
+                    f"{self.store.name} cannot be given the feature {guard.name!r}: {many} tasks hold {shown(value)} "
+                    "in states that count. Change or finish one of them first"
+                )
+        return Moves(dialect, known, "lifetime" in there["features"])
 
     def _check_history(self) -> None:
         """Raise ConfigurationError if there is a history with rows, which an installation without it would drop."""
@@ -128,8 +181,8 @@ class Installation:
 
     def _keeps_history(self) -> str:
         return (
-            "give this process the feature 'history' as it is there; or, to drop the history, "
-            f"call {self.store.name}.xq.reconfigure(features) in a process with the definition that is installed"
+            "give this process the feature 'history' as it is there; or, to drop the history with its rows, "
+            f"call {self.store.name}.xq.install(drop_history=True)"
         )
 
     def _check_table(self) -> None:
@@ -175,19 +228,39 @@ class Installation:
         wanted = [field.column for field in self.dialect.source.fields]
         return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
 
-    def create(self) -> None:
+    def create(self, moves: Moves | None = None) -> None:
         """Create everything anew, except the counters, which keep their values."""
         self.take_down()
         existing = self.dialect.existing(self.store)
         if "owner" in self.dialect.roles and self.dialect.name("owner") in existing:  # not mapped before
             self.store.change(self.dialect.adopt_owners)
-        for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store), *self._statements()]:
+        for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store)]:
+            self.store.execute(sql)
+        if moves is not None:
+            self._move(moves, self.dialect.has_history and self.dialect.name("history") in existing)
+        for sql in self._statements():
             self.store.execute(sql)
         self.recount()
         if timed := self.dialect.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
         for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
+
+    def _move(self, moves: Moves, noted: bool) -> None:
+        """Move the tasks of the lost states, and count that, while no trigger does. `noted`: in the history, too."""
+        dialect, machine, values = moves.dialect, self.dialect.machine, self.values()
+        for tube, state, n in self.store.execute(dialect.actual_counts):
+            if target := moves.targets.get(state):
+                self.add_counter(tube, state, target, n)
+                if tube == "" and machine.settings.counts_events:
+                    self.add_counter(*counter_of("install", state, target), n)
+        for state, target in moves.targets.items():
+            written = change(machine, Transition(state, "install", target), frozenset())
+            if moves.with_deadline and state not in "DZ" and machine.timer(target, "deadline"):
+                written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})
+            if noted:
+                dialect.execute(self.store, dialect.note_move(state, target), {**values, "event": "install"})
+            dialect.change(self.store, dialect.move(Selector("all", state), written), values)
 
     def take_down(self) -> None:
         """Drop the triggers and indexes. The same transaction must create them anew."""
@@ -207,10 +280,15 @@ class Installation:
 
     def on_record(self) -> bool | None:
         """Return whether the record equals this definition, in whatever layout; None if there is no record."""
+        there = self._recorded()
+        return not self.differences(there) if there else None
+
+    def _recorded(self) -> dict[str, Any]:
+        """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
         if not self._records_are_in(self.dialect.existing(self.store)):
-            return None
+            return {}
         records = self.store.execute(self.dialect.installed)
-        return not self.differences(json.loads(records[0][1])) if records else None
+        return dict(json.loads(records[0][1])) if records else {}
 
     def not_installed(self) -> NotInstalled | None:
         """Return an error that names what is missing and the remedy; None if nothing is missing."""

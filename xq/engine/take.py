@@ -263,10 +263,6 @@ class InDoubtTakes:
         # A signal handler may have raised any other error, BadType and BadValue included, at any point of the call.
         return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
 
-    def go_on_from(self, other: InDoubtTakes) -> None:
-        """Take over the tokens of the definition of the queue that this one replaces."""
-        self.pending = other.pending  # the same dict: a running call of the old definition may still add to it
-
     def resolve(self) -> None:
         """Release the tasks of the tokens. Each is retried for LASTS seconds: the server may not have finished."""
         if not self.pending or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):

@@ -39,7 +39,7 @@ REVIEW: Final = 1.0  # seconds between two checks of the installation
 
 @dataclass(frozen=True)
 class Definition:
-    """The arguments of `upgrade`, checked and compiled. `reconfigure` replaces it as a whole."""
+    """The arguments of `upgrade`, checked and compiled."""
 
     machine: Machine
     table: Table
@@ -50,7 +50,6 @@ class Definition:
     features: Mapping[str, Any]  # as given to `upgrade`
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
-    redefine: Callable[[Mapping[str, Any]], Definition]
     schedules: object  # as given to `upgrade`
 
 
@@ -121,7 +120,6 @@ class Database:
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
         self._review_at = 0.0  # the monotonic time of the next check of the installation
         self._may_move: tuple[Binding | None, bool, float] = (None, True, 0.0)  # False holds until that time
-        self.gives_way = False  # whether this process itself is changing the installation
 
     # binding
 
@@ -186,12 +184,12 @@ class Database:
     def review(self) -> None:
         """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
 
-        Another process may uninstall or reconfigure the queue.
+        Another process may uninstall the queue, or install other features.
         """
         fresh = self.bound is None
         self.begin_writing()
         binding = self.open()
-        if fresh or time.monotonic() <= self._review_at or self.gives_way:
+        if fresh or time.monotonic() <= self._review_at:
             return
         within = self.store.in_transaction()
         try:
@@ -204,7 +202,7 @@ class Database:
             if undone or kind in UNANSWERED:
                 raise
             as_it_was = False  # the table of records is gone
-        if not as_it_was and (lacking := binding.installation.not_installed()) and not self.gives_way:
+        if not as_it_was and (lacking := binding.installation.not_installed()):
             self.close()
             raise lacking
         self._review_at = time.monotonic() + REVIEW

@@ -10,11 +10,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, ref
-
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled
 from xq.core.ports import FAULTS, ErrorKind, Notifier, keep
@@ -70,20 +67,17 @@ class MaintenanceThread:
         notifier: Notifier,
         queues_of_database: Callable[[], list[QueueMaintenance]],
         sessions: Sessions,
-        timer: Callable[[], BackgroundScheduler],
     ) -> None:
         self._database = ref(database)
         self._notifier = notifier
         self._queues_of_database = queues_of_database
         self._sessions = sessions
-        self._timer = timer
         self._queues: list[QueueMaintenance] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
         self._in_vain = 0  # notifications in a row that woke no waiter of this process
-        self._armed = math.inf  # the monotonic time for which the timer is set
         self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
@@ -219,7 +213,7 @@ class MaintenanceThread:
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then no thread can be started
-        expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled or reconfigured
+        expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled, or has other features
         level = logging.DEBUG if expected or self._warned else logging.WARNING  # warn once
         log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._warned = self._warned or not expected
@@ -362,23 +356,7 @@ class MaintenanceThread:
             count("sweep")
         found = [*self._each(self.expire, lambda queue: queue.expire(), queues).values()]
         found += [others.expire() for others in self._sessions.reaper.others] if queues else []
-        seconds = min((each for each in found if each is not None), default=math.inf)
-        if 0 < seconds < math.inf:
-            self._arm(seconds)
-        return FALLBACK if seconds > 0 else 0.0
-
-    def _arm(self, seconds: float) -> None:
-        """Set the timer that runs `expire` in `seconds`, unless it is set to an earlier time."""
-        at = time.monotonic() + seconds
-        if at < self._armed - 0.001:
-            self._armed = at
-            run_date = datetime.now(UTC) + timedelta(seconds=seconds)
-            options = {"id": str(id(self)), "replace_existing": True, "misfire_grace_time": None, "executor": "xq"}
-            self._timer().add_job(self._ring, "date", run_date=run_date, **options)
-
-    def _ring(self) -> None:
-        self._armed = math.inf
-        self.call_for(self.expire)
+        return max(0.0, min([FALLBACK, *(each for each in found if each is not None)]))
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""

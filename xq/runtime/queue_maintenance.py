@@ -62,7 +62,7 @@ class QueueMaintenance:
         self.takes.maintained = binding
 
     def stop_maintenance(self) -> None:
-        """End the maintenance by this object: `reconfigure` has replaced it, or the program only installs the queue."""
+        """End the maintenance by this object: the program only installs the queue."""
         self.maintained = None
         queues.discard(self)
         sessions.queues.discard(self)

@@ -4,7 +4,7 @@ The database has the schedules of all queues. Each process with a maintenance th
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Cron texts are those of `cron`. Only this module imports APScheduler's triggers, when a schedule is used.
+Cron texts are those of `cron`. Only this module imports APScheduler, when a schedule is used.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Schedules(Generic[T]):
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
-        self.tasks.words("put", rest)
+        self.tasks.on_conflict(rest)
         self.tasks.options("put", rest)
         self.tasks.new(task)
         brought = {

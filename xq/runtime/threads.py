@@ -5,13 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet, finalize
-
-from apscheduler.executors.debug import DebugExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.runtime.maintenance import RETRY, MaintenanceThread
 from xq.sessions import session as sessions
@@ -28,7 +24,6 @@ LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 
 queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
 _threads: WeakKeyDictionary[Any, MaintenanceThread] = WeakKeyDictionary()  # by database
-_scheduler: BackgroundScheduler | None = None
 _starting = threading.RLock()
 _kept_out: list[MaintenanceThread] = []  # stopped between two cycles while this process forks
 
@@ -51,7 +46,7 @@ def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
                 return None
             if notifier is None or database is None:
                 return None
-            thread = _threads[database] = MaintenanceThread(database, notifier, partial(queues_of, mine), mine, timer)
+            thread = _threads[database] = MaintenanceThread(database, notifier, partial(queues_of, mine), mine)
             finalize(database, thread.end).atexit = False
             thread.thread.start()
     return thread
@@ -90,19 +85,6 @@ def leave(database: object) -> None:
         liveness.close()
 
 
-def timer() -> BackgroundScheduler:
-    """Return the timer of this process. Its own thread only wakes the maintenance threads."""
-    global _scheduler
-    with _starting:
-        if _scheduler is None:
-            own = logging.getLogger("xq.timer")
-            for logger in (own, logging.getLogger("apscheduler.executors.xq")):
-                logger.setLevel(logging.WARNING)  # else they log each job
-            _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
-            _scheduler.start()
-        return _scheduler
-
-
 def _before_exit() -> None:
     """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
     ending = members_of(_threads.values())
@@ -117,7 +99,6 @@ sessions.before_exit.append(_before_exit)
 
 def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
-    # In the order of the thread itself, which holds `working` when it starts the timer.
     _kept_out.extend(thread for thread in members_of(_threads.values()) if thread.working.acquire(timeout=RETRY))
     _starting.acquire()
 
@@ -129,11 +110,11 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _scheduler, _starting, _threads
+    global _starting, _threads
     _kept_out.clear()
     for thread in members_of(_threads.values()):
         thread.disown()
-    _scheduler, _starting, _threads = None, threading.RLock(), WeakKeyDictionary()
+    _starting, _threads = threading.RLock(), WeakKeyDictionary()
     for queue in members_of(queues):
         queue.forked()
 

@@ -602,7 +602,7 @@ class Waiting(Generic[T]):
         return ended or ready
 
     def wake_all(self) -> None:
-        """Wake all waiters: the queue was uninstalled or reconfigured, or became read-only."""
+        """Wake all waiters: the queue was uninstalled or has other features, or became read-only."""
         self.takers.wake_all()
         self.putters.wake_all()
         for caller in list(self._end_waiters.values()):

@@ -14,7 +14,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
-from tests.steps import STUCK, Bytes, Work, another_program, bring, is_exact, make_impatient
+from tests.steps import STUCK, Bytes, Work, another_program, bring, install_anew, is_exact, make_impatient
 from tests.support.calls import HISTORY, RETRY
 
 HELD = ("X-R put", "R-T take")
@@ -307,15 +307,15 @@ def test_many_rows_are_forgotten_at_once(make):
 def test_other_features_later_turn_the_history_on_and_off(make):
     Task = make({"zombie": True, "history": True})
     bring(Task, "Z")
-    Task.xq.reconfigure({"keep": True, "history": 60}, move={"Z": "D"})
-    assert transitions(Task)[-2:] == ["T-Z ack", "Z-D reconfigure"]
+    install_anew(Task, {"keep": True, "history": 60}, move={"Z": "D"})
+    assert transitions(Task)[-2:] == ["T-Z ack", "Z-D install"]
     assert Task.xq.check() == []
-    Task.xq.reconfigure({"keep": True})
+    install_anew(Task, {"keep": True}, drop_history=True)
     with pytest.raises(xq.FeatureOff):
         Task.xq.history()
     assert not make.db.table_exists("task_xq_history")
     bring(Task, "D")
-    Task.xq.reconfigure({"keep": True, "history": True})
+    install_anew(Task, {"keep": True, "history": True})
     bring(Task, "D")
     assert transitions(Task) == ["X-R put", "R-T take", "T-D ack"]
     assert Task.xq.check() == []

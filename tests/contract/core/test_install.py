@@ -14,7 +14,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import bring, eventually, is_exact, row, run_script, transitions
+from tests.steps import bring, eventually, install_anew, is_exact, row, run_script, transitions
 from tests.support.calls import CALLS
 from xq.testing import Clock
 
@@ -248,17 +248,15 @@ def test_what_other_features_have_left_behind_is_uninstalled_as_well(make):
     plain(make)
     before = made(make.db)
     roles = {"status": "status", "unique": "job", "utube": "utube"}
-    First = upgraded(make, make.model(), {"unique": True, "utube": True}, roles)
-    First.xq.install()
-    Next = upgraded(make, make.model(), {}, roles)  # the next release of the application
-    Next.xq.install()
-    Next.xq.reconfigure({"unique": True})
-    Next.xq.reconfigure({})
-    Next.xq.uninstall()
+    Task = upgraded(make, make.model(), {"unique": True, "utube": True}, roles)
+    Task.xq.install()
+    for features in ({}, {"unique": True}, {}):  # of the next releases of the application
+        install_anew(Task, features)
+    Task.xq.uninstall()
     assert made(make.db) == before
 
 
-# reconfigure
+# other features
 
 
 def test_features_may_not_go_while_tasks_are_in_their_states(make):
@@ -269,9 +267,8 @@ def test_features_may_not_go_while_tasks_are_in_their_states(make):
     before = Task.stats()
     Second = upgraded(make, make.model(), {"keep": True})
     for lose, told in (
-        (lambda: Task.xq.reconfigure({"keep": True}), "move"),
-        (lambda: Task.xq.reconfigure({"keep": True}, move={"Z": "D"}), r"1 buried \(B\)"),
-        (Second.xq.install, r"1 buried \(B\), 2 zombie \(Z\)"),
+        (Second.xq.install, r"1 buried \(B\), 2 zombie \(Z\): say where they go, as in install\(move={'B': 'R'}\)"),
+        (lambda: Second.xq.install(move={"Z": "D"}), r"1 buried \(B\)"),
         (Second.create_table, r"1 buried \(B\), 2 zombie \(Z\)"),
     ):
         with pytest.raises(xq.ConfigurationError, match=r"1 buried") as refused:
@@ -315,7 +312,7 @@ def test_tasks_are_moved_where_they_are_told_to_go(make):
     Task.xq.ack_many(Task.xq.take_many(1_500))
     for here in "ZBW":
         bring(Task, here)
-    Task.xq.reconfigure({"keep": True, "ttl": 10}, move={"Z": "D", "B": "X", "W": "R"})
+    install_anew(Task, {"keep": True, "ttl": 10}, move={"zombie": "done", "failed": "X", "W": "new"})
     assert Task.stats().counts == {"R": 1, "T": 0, "D": 1_501}
     moved = transitions(Task)
     assert (moved["Z-D"], moved["B-X"], moved["W-R"]) == (1_501, 1, 1)
@@ -332,20 +329,22 @@ WRONG: list[tuple[Any, Any]] = [  # features, and where tasks are to go
 ]
 
 
-def test_what_reconfigure_refuses_changes_nothing(make, subtests):
+def test_what_install_refuses_changes_nothing(make, subtests):
     Task = make(FEATURES)
     bring(Task, "Z")
     for features, move in WRONG:
         with subtests.test(f"{features} {move}"):
             with pytest.raises(xq.ConfigurationError, match="move" if move else None):
-                Task.xq.reconfigure(features, move=move)
+                install_anew(Task, features, move=move)
             assert Task.xq.check() == []
             assert Task.xq.count("Z") == 1
-    with make.db.atomic(), pytest.raises(xq.ConfigurationError, match="transaction"):
-        Task.xq.reconfigure({}, move={"Z": "X"})
-    assert Task.xq.check() == []
-    Task.xq.reconfigure({}, move={"Z": "X"})
-    assert Task.xq.count() == 0
+    Next = upgraded(make, make.model(), {})
+    with suppress(xq.ConfigurationError), make.db.atomic() as transaction:  # MariaDB refuses that
+        Next.xq.install(move={"Z": "X"})
+        transaction.rollback()
+    assert is_exact(Task)
+    Next.xq.install(move={"Z": "X"})
+    assert Next.xq.count() == 0
 
 
 def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
@@ -361,16 +360,17 @@ def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
             install()
     assert [row.event for row in Task.xq.history()] == ["put", "take", "ack"]
     assert is_exact(Task)
-    Task.xq.reconfigure({"keep": True})
-    assert Task.xq.check() == []
+    Other.xq.install(drop_history=True)
+    assert Other.xq.check() == []
+    assert Other.xq.count("D") == 1
 
 
 def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make):
-    Task, Other = (upgraded(make, make.model()) for _ in range(2))
+    Task, Next = (upgraded(make, make.model(), features) for features in (FEATURES, {"keep": True}))
     Task.create_table()
     Task.put({})
     held = Task.take()
-    Other.xq.reconfigure({"keep": True})
+    Next.xq.install()
 
     def is_told() -> bool:
         with suppress(xq.NotInstalled):
@@ -381,8 +381,8 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
     for call in (held.ack, held.release, lambda: Task.put({}), lambda: Task.xq.put_many([{}])):
         with pytest.raises(xq.NotInstalled, match="feature 'buried'"):
             call()
-    assert Other.xq.count("T") == Other.xq.release_all() == 1
-    assert is_exact(Other)
+    assert Next.xq.count("T") == Next.xq.release_all() == 1
+    assert is_exact(Next)
 
 
 def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
@@ -390,10 +390,10 @@ def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
     for _ in range(2):
         bring(Task, "Z", task(job="a"))
     with pytest.raises(xq.ConfigurationError, match="two tasks hold 'a'"):
-        Task.xq.reconfigure({"keep": True, "unique": "RTWD"}, move={"Z": "D"})
+        install_anew(Task, {"keep": True, "unique": "RTWD"}, move={"Z": "D"})
     assert Task.xq.count("Z") == 2
     assert is_exact(Task)
-    Task.xq.reconfigure({"keep": True, "unique": True}, move={"Z": "D"})
+    install_anew(Task, {"keep": True, "unique": True}, move={"Z": "D"})
     assert Task.xq.count("D") == 2
 
 
@@ -405,8 +405,8 @@ def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make, field, v
     Task = make({"keep": True}, roles=("runat", "unique"), attributes=attributes)
     Task.xq.put_many([{"job": value}, {"job": value}])
     Second = upgraded(make, make.model(job=field(null=True)), {"keep": True, "unique": True}, {**Task.xq.roles})
-    for ask in (lambda: Task.xq.reconfigure({"keep": True, "unique": True}), Second.xq.install, Second.create_table):
-        with pytest.raises(xq.ConfigurationError, match="two tasks hold|twice"):
+    for ask in (Second.xq.install, Second.create_table):
+        with pytest.raises(xq.ConfigurationError, match="twice"):
             ask()
         assert Task.xq.check() == []
     assert Task.take().ack().status == "D"
@@ -414,5 +414,5 @@ def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make, field, v
     Second.xq.install()  # holds from then on
     with pytest.raises(xq.Duplicate):
         Second.put({"job": value})
-    Second.xq.reconfigure({"keep": True})
+    install_anew(Second, {"keep": True})
     assert Second.put({"job": value}).status == "R"

@@ -1230,7 +1230,7 @@ SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `atte
 DELETE FROM `mail_xq_history`
     WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `mail_xq_history` WHERE id < (SELECT MAX(id) FROM `mail_xq_history`) ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
 
--- reconfigure: tell the history of tasks in R that move to B
+-- install(move=): tell the history of tasks in R that move to B
 INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
     SELECT CONVERT(`mail`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `mail`
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');

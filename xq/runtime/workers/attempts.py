@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
@@ -56,9 +56,8 @@ class Batch(list[T]):
 
 
 class Definition(NamedTuple):
-    """What the attempts read of a task, by the definition of its queue, which `reconfigure` replaces."""
+    """What the attempts read of a task."""
 
-    moves: Finish[Any]
     counts: bool  # whether the role attempts has the number of an attempt
     ttr: float | None  # seconds, of each task
     own_ttr: Timer | None  # if the tasks may have their own
@@ -77,7 +76,7 @@ class Attempts(Generic[T]):
     def __init__(
         self,
         worker: Worker[T],
-        moves: Callable[[], Finish[T]],  # called for each move: `reconfigure` replaces it
+        moves: Finish[T],
         stop: threading.Event,
         overdue: Callable[[Lease], None] | None = None,
         ends: bool = True,  # whether the program ends by itself
@@ -89,8 +88,8 @@ class Attempts(Generic[T]):
         self.end_unacked: Callable[[Lease, Any], object] = lambda lease, acked: self.end(lease, acked=acked)
         self.options = worker.options
         self.stop = stop
-        self.store = moves().store
-        self.log = moves().log
+        self.store = moves.store
+        self.log = moves.log
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
         self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
@@ -98,22 +97,21 @@ class Attempts(Generic[T]):
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
         self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
         self._moves = moves
-        self._known: Definition | None = None
         concurrency = worker.options.concurrency
-        self.slots = None if concurrency is None else Slots(concurrency, lambda: moves().database)
+        self.slots = None if concurrency is None else Slots(concurrency, moves.database)
 
     @property
     def release_options(self) -> Collection[str]:
         """The options of a release, in seconds."""
-        return self._moves().machine.options("release")
+        return self._moves.machine.options("release")
 
     # the course of an attempt
 
     def begin(self, tasks: Sequence[T]) -> Lease | None:
         """Lease taken tasks for one call of the function; None if none of them may be tried again."""
-        options, (moves, counts, ttr, timer) = self.options, self._definition
+        options, (counts, ttr, timer) = self.options, self._definition
         self._pause = AGAIN
-        tell, attempts = moves.tasks, []
+        tell, attempts = self._moves.tasks, []
         for task in tasks:
             attempt = _attempt(tell, task, counts)  # now: the function may change the key of the task
             if options.max_attempts and not self._may_be_tried(attempt):
@@ -132,15 +130,12 @@ class Attempts(Generic[T]):
         self.heart.add(lease)
         return lease
 
-    @property
+    @cached_property
     def _definition(self) -> Definition:
-        moves, known = self._moves(), self._known
-        if known is None or known.moves is not moves:
-            roles, timer = moves.tasks.table.roles, None if self.alone else ttr_timer(moves.machine)
-            own = timer if timer is not None and timer.option in roles else None
-            ttr = timer.default if timer is not None and own is None else None
-            known = self._known = Definition(moves, "attempts" in roles, ttr, own)
-        return known
+        tasks, timer = self._moves.tasks, None if self.alone else ttr_timer(self._moves.machine)
+        own = timer if timer is not None and timer.option in tasks.table.roles else None
+        ttr = timer.default if timer is not None and own is None else None
+        return Definition("attempts" in tasks.table.roles, ttr, own)
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -196,7 +191,7 @@ class Attempts(Generic[T]):
         def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
             nonlocal finished
             within, taken = self.store.in_transaction(), attempt.taken
-            move = partial(self._moves().one, event, taken, options, update)
+            move = partial(self._moves.one, event, taken, options, update)
             moved: T | None = self._finish(move, _raise, repeats=not within)
             # Without a token, a released task that another thread has taken again looks like an undone release.
             in_doubt = within and moved is not None and (taken.token is not None or event != "release")
@@ -237,7 +232,7 @@ class Attempts(Generic[T]):
 
     def ack(self, leases: Sequence[Lease]) -> None:
         """Ack the tasks of these leases together, whose functions have returned."""
-        moves, done = self._moves(), self._done(leases)
+        moves, done = self._moves, self._done(leases)
 
         def ack() -> list[list[Row]]:
             return moves.ack_those(moves.database.begin(), done)
@@ -252,7 +247,7 @@ class Attempts(Generic[T]):
 
         In one pipeline on PostgreSQL. None if nothing was done. `take` passes the token of its take to its argument.
         """
-        moves, done = self._moves(), self._done(leases)
+        moves, done = self._moves, self._done(leases)
         database = moves.database
         joins = self.store.driver.joins
         if not (joins and done) or (self.options.batch and any(map(_named, leases))):
@@ -290,7 +285,7 @@ class Attempts(Generic[T]):
     def _drop_acked(self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]]) -> None:
         """Drop these leases, whose acked rows these are. Ack those that are missing one by one, to know the reason."""
         if sum(map(len, acked)) < len(done):
-            key_of = self._moves().tasks.key_of
+            key_of = self._moves.tasks.key_of
             keys = {key_of(row) for rows in acked for row in rows}
             for lease in leases:
                 self.end_unacked(lease, keys)
@@ -314,13 +309,13 @@ class Attempts(Generic[T]):
 
     def give_back_tasks(self, tasks: Sequence[T]) -> None:
         """Release tasks that were taken as the worker was to end."""
-        moves, counts, *_ = self._definition
+        moves, counts = self._moves, self._definition.counts
         for task in tasks:
             self._give_back(_attempt(moves.tasks, task, counts), called=False)
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
         """Return those of the tasks that have not failed before. The others stay taken until `release_tried`."""
-        tried = [self._moves().tasks.taken(task).parts in self._tried for task in tasks]
+        tried = [self._moves.tasks.taken(task).parts in self._tried for task in tasks]
         self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
         return [task for task, before in zip(tasks, tried, strict=True) if not before]
 
@@ -333,7 +328,7 @@ class Attempts(Generic[T]):
 
         A function that fails by itself later counts (`_counted`).
         """
-        moves, counts, *_ = self._definition
+        moves, counts = self._moves, self._definition.counts
         leases = [lease for lease in list(self.heart.leases) if lease.attempt]
         if not counts or not leases:
             return
@@ -351,7 +346,7 @@ class Attempts(Generic[T]):
     def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
         """Return the update of a task whose function has failed, and the roles that it sets."""
         counted = {"attempts": attempt.number} if self.uncounted and attempt.number else {}
-        known = self._moves().tasks.table.roles
+        known = self._moves.tasks.table.roles
         update = {known[role].name: value for role, value in {**roles, **counted}.items()}
         return {"update": update or None, "sets": (*roles, *counted)}
 
@@ -420,9 +415,9 @@ class Attempts(Generic[T]):
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
         """Log the error of a task, and release, bury or kill it."""
         if isinstance(error, Discard):
-            self._finish(partial(self._moves().kill_if_taken_by, attempt.taken), partial(self._leave, attempt.taken))
+            self._finish(partial(self._moves.kill_if_taken_by, attempt.taken), partial(self._leave, attempt.taken))
             return
-        asks_to_bury = isinstance(error, Bury) and bool(self._moves().machine.sources("bury"))
+        asks_to_bury = isinstance(error, Bury) and bool(self._moves.machine.sources("bury"))
         if not isinstance(error, (Retry, Bury)):
             self._call_hooks(self.worker.failure_hooks, attempt, error)
         most = self.options.max_attempts
@@ -451,13 +446,13 @@ class Attempts(Generic[T]):
         leave = partial(self._leave, task)
         if "delay" in self.release_options:
             options = {"delay": pause} if pause else {}
-            self._finish(lambda: self._moves().one("release", task, options, **self._counted(attempt)), leave)
+            self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
         else:
             if self.alone:
                 self._tried.add(task.parts)
             else:
                 self.stop.wait(pause)  # else it would be ready at once
-            self._finish(lambda: self._moves().one("release", task, **self._counted(attempt)), leave)
+            self._finish(lambda: self._moves.one("release", task, **self._counted(attempt)), leave)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
@@ -490,7 +485,7 @@ class Attempts(Generic[T]):
 
     def _may_try_once_more(self, task: T) -> bool:
         """Return whether the taken task was buried before and dug out: then its role error is set. Clear it."""
-        moves = self._moves()
+        moves = self._moves
         if not moves.tasks.in_role(task, "error"):
             return False
         role = moves.tasks.table.roles["error"]
@@ -499,7 +494,7 @@ class Attempts(Generic[T]):
 
     def _give_up(self, attempt: Attempt, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
-        moves, task, last = self._moves(), attempt.taken, self.options.max_attempts
+        moves, task, last = self._moves, attempt.taken, self.options.max_attempts
         role, attempts = map(moves.tasks.table.roles.get, ("error", "attempts"))
         for encoding in ("utf-8", "ascii"):  # ASCII if the column's encoding lacks a character
             if role is None:
@@ -521,12 +516,12 @@ class Attempts(Generic[T]):
         return moves.one("bury", task, **self._counted(attempt))
 
     def _check_finished(self, taken: Taken) -> bool:
-        if self._moves().is_taken_by(taken):
-            raise Undone(self.store.name, self._moves().tasks.app_key(taken.parts))
+        if self._moves.is_taken_by(taken):
+            raise Undone(self.store.name, self._moves.tasks.app_key(taken.parts))
         return True
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
-        moves = self._moves()
+        moves = self._moves
         for lease in leases:
             touched, lost = False, list[Exception]()
             for attempt in lease.taken:
@@ -548,23 +543,23 @@ class Attempts(Generic[T]):
     # moves
 
     def _key(self, taken: Taken) -> str:
-        return shown(self._moves().tasks.app_key(taken.parts))
+        return shown(self._moves.tasks.app_key(taken.parts))
 
     def _extra(self, attempt: Attempt, event: str) -> Mapping[str, Any]:
         """Return the fields of a record in the log."""
-        key = self._moves().tasks.app_key(attempt.taken.parts)
+        key = self._moves.tasks.app_key(attempt.taken.parts)
         return {"queue": self.store.name, "key": key, "attempt": attempt.number, "event": event}
 
     def _move(self, event: str, task: Taken, **options: float) -> T:
-        return self._moves().one(event, task, options)
+        return self._moves.one(event, task, options)
 
     def _give_back(self, attempt: Attempt, called: bool) -> None:
         """Release a task. If the function was not called with it, the take was no attempt."""
-        role = None if called else self._moves().tasks.table.roles.get("attempts")
+        role = None if called else self._moves.tasks.table.roles.get("attempts")
         # A task that was dug after its last attempt is tried once more: so many takes it has then.
         number = min(attempt.number, self.options.max_attempts or attempt.number)
         fields = {role.name: number - 1} if role and number else None
-        move = partial(self._moves().one, "release", attempt.taken, {}, fields, sets=("attempts",))
+        move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",))
         self._finish(move, partial(self._leave, attempt.taken))
 
     def _leave(self, task: Taken, error: Exception) -> None:

@@ -36,7 +36,7 @@ class Concurrency:
 class Slots:
     """The slots of one Concurrency, for one worker of this process."""
 
-    def __init__(self, concurrency: Concurrency, database: Callable[[], Database]) -> None:
+    def __init__(self, concurrency: Concurrency, database: Database) -> None:
         self._concurrency = concurrency
         self._database = database
         self._added = False
@@ -45,33 +45,31 @@ class Slots:
 
     def take(self) -> int | None:
         """Take a slot for the current session, and return its number; None if none is free."""
-        database = self._database()
         if not self._added:
-            self._add(database)
-        return database.unit(lambda: self._take(database), transaction=True)
+            self._add()
+        return self._database.unit(self._take, transaction=True)
 
-    def _add(self, database: Database) -> None:
+    def _add(self) -> None:
         for slot in range(1, self._concurrency.n + 1):
-            self._run(database, database.dialect.add_slot, slot=slot)
+            self._run(self._database.dialect.add_slot, slot=slot)
         self._added = True
 
-    def _take(self, database: Database) -> int | None:
-        database.begin_writing()
-        free = self._run(database, database.dialect.free_slot, n=self._concurrency.n)
+    def _take(self) -> int | None:
+        self._database.begin_writing()
+        free = self._run(self._database.dialect.free_slot, n=self._concurrency.n)
         if not free:
             return None
         ((slot,),) = free
-        self._run(database, database.dialect.take_slot, slot=slot, uuid=database.open().sessions.to_take().uuid)
+        self._run(self._database.dialect.take_slot, slot=slot, uuid=self._database.open().sessions.to_take().uuid)
         return int(slot)
 
     def leave(self, slot: int) -> None:
         """Free a slot, unless another session has it by now."""
-        database = self._database()
-        self._run(database, database.dialect.leave_slot, slot=slot, uuid=database.open().sessions.to_take().uuid)
+        self._run(self._database.dialect.leave_slot, slot=slot, uuid=self._database.open().sessions.to_take().uuid)
         self._freed.set()
 
-    def _run(self, database: Database, sql: str, **values: Any) -> list[Any]:
-        return database.execute(sql, {"name": self._concurrency.name, **values})
+    def _run(self, sql: str, **values: Any) -> list[Any]:
+        return self._database.execute(sql, {"name": self._concurrency.name, **values})
 
     def wait_for(self, take: Callable[[], int | None], gives_up: Callable[[], bool]) -> int | None:
         """Return what `take` returns at last, or None when the caller gives up."""

@@ -34,7 +34,7 @@ class Coroutines(Pool[T]):
         self,
         worker: Worker[T],
         sources: Sequence[Source[T]],
-        moves: Callable[[], Finish[T]],
+        moves: Finish[T],
         program: Program,
         workers: int,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -45,7 +45,7 @@ class Coroutines(Pool[T]):
         self._within: Future[None] | None = None  # the run within the program's loop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        local = moves().database.definition.dialects[self._store.engine].is_local
+        local = moves.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
         # Of what may take long: takes that wait for tasks, and failures, which without delays wait for their backoff.
         failing = 1 if "delay" in self.attempts.release_options else workers * len(sources)

@@ -56,7 +56,7 @@ class Job:
         make: Callable[..., Pool[Any]] = partial(Threads, deadline=own)
         if kind == "asyncio":
             make = partial(Coroutines, loop=loop)
-        return make(self.worker, self.sources, lambda: queue.adapter.finish, program, self.options.workers)
+        return make(self.worker, self.sources, queue.adapter.finish, program, self.options.workers)
 
 
 def _place(store: Connections) -> str:

@@ -130,7 +130,7 @@ class Pool(ABC, Generic[T]):
         self,
         worker: Worker[T],
         sources: Sequence[Source[T]],
-        moves: Callable[[], Finish[T]],
+        moves: Finish[T],
         program: Program,
         workers: int,
         overdue: Callable[[Lease], None] | None = None,
@@ -142,7 +142,7 @@ class Pool(ABC, Generic[T]):
         self._workers = workers
         self._program = program
         self._stop = program.stop
-        self._store = moves().store
+        self._store = moves.store
 
     @abstractmethod
     def start(self) -> None: ...
@@ -218,7 +218,7 @@ class Threads(Pool[T]):
         self,
         worker: Worker[T],
         sources: Sequence[Source[T]],
-        moves: Callable[[], Finish[T]],
+        moves: Finish[T],
         program: Program,
         workers: int,
         deadline: Any = None,
