@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ QUEUES: Mapping[str, partial[Xq]] = {
         Xq, roles=("runat",), features={"buried": True, "delayed": True, "ttr": 60, "history": True}
     ),
 }
+WORKER = "tasks of a worker"
 
 
 async def _cycle(queue: Any, end: float) -> int:
@@ -40,23 +42,40 @@ async def _together(queue: Any, n: int, seconds: float) -> float:
     return sum(counts) / (time.perf_counter() - start)
 
 
+async def _nothing(task: object) -> None:
+    pass
+
+
+def _worked(queue: Any, n: int, tasks: int) -> float:
+    """Return the tasks a second of a worker of `n` coroutines whose function does nothing."""
+    queue.put_many([{"payload": PAYLOAD}] * tasks)
+    start = time.perf_counter()
+    queue.run(until_empty=True, workers=n)
+    return tasks / (time.perf_counter() - start)
+
+
 def coroutines(effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
         found: dict[str, Contestant] = {"the floor": floor(Place(home.new("floor")))}
         found |= {name: opens(Place(home.new(f"queue-{i}"))) for i, (name, opens) in enumerate(QUEUES.items())}
+        found[WORKER] = worker = Xq(Place(home.new("worker")))
+        worker.queue.worker(_nothing)
+        logging.getLogger("xq").addHandler(logging.NullHandler())  # else run() shows each task
         for contestant in found.values():
             stack.callback(contestant.close)
 
         def run(who: tuple[str, int]) -> Numbers:
             contestant, seconds = found[who[0]], effort.seconds
+            if contestant is worker:
+                return {"cycle": _worked(worker.queue, who[1], effort.calls * who[1])}
             if isinstance(contestant, Xq):
                 return {"cycle": asyncio.run(_together(contestant.queue, who[1], seconds))}
             return {"cycle": cycles(contestant, seconds)}
 
-        results = race([("the floor", 1), *product(QUEUES, effort.coroutines)], run, effort.repetitions)
+        results = race([("the floor", 1), *product([*QUEUES, WORKER], effort.coroutines)], run, effort.repetitions)
     base = results["the floor", 1]
     rows = [["the floor", rate(base.median("cycle"))] + [""] * (len(effort.coroutines) - 1)]
-    for name in QUEUES:
+    for name in [*QUEUES, WORKER]:
         each = [results[name, n] for n in effort.coroutines]
         rows.append([name, *(f"{rate(of.median('cycle'))} · {of.times(base, 'cycle')}" for of in each)])
     return Table(["", *(f"{n} coroutine{'s' * (n > 1)}" for n in effort.coroutines)], rows)
@@ -68,7 +87,8 @@ SECTIONS = [
         "Coroutines",
         "Cycles of put, take and ack a second by `Page.xq.aio`, of all coroutines of one process together, and as a "
         "multiple of one loop of the floor (best / median). The calls of one turn of the event loop share a "
-        "transaction. Statistics are on.",
+        "transaction. Statistics are on. The last row: tasks a second of a worker that is an `async def` with so many "
+        "coroutines, does nothing, and finds all of its tasks there.",
         coroutines,
     ),
 ]

@@ -52,7 +52,7 @@ def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None
     """Install other features as the next release of a program does, which upgrades its model with them."""
     old, kind = Task.xq, type(Task.xq.adapter.store)
     definition = {**old.adapter.definition, "features": features, "clock": old.clock}
-    build(kind(Task), **definition, apart=True).install(**options)
+    build(kind(Task), **definition, detached=True).install(**options)
     old.adapter.maintenance.stop_maintenance()
     for name in {"xq", *VERBS} & {*vars(Task)}:
         delattr(Task, name)

@@ -214,8 +214,8 @@ class Queue(Operators[T]):
 
         While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
         lease of the task. An `async def` is cancelled when the lease is lost. A function that runs for longer than
-        `timeout` seconds has failed: an `async def` is cancelled, a process ends and is replaced, and another thread
-        works in the place of a thread, which cannot be stopped.
+        `timeout` seconds has failed: an `async def` is cancelled, and a process ends and is replaced. A thread cannot
+        be stopped, so `timeout` is a ConfigurationError there.
 
         With `prefetch` a thread takes that many tasks at once, and acks together those that are finished within 5 ms.
         With `batch` the function gets an `xq.Batch`, a list of up to that many tasks: all are acked when it returns but

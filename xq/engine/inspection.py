@@ -309,7 +309,7 @@ class Inspection:
             yield Finding(
                 f"tasks taken for longer than {_seconds(patience)}: {len(long):,} ({of}), the first for "
                 f"{_seconds(long[0][0])}",
-                "if their functions hang, restart the worker; worker(timeout=) limits an attempt",
+                "if their functions hang, restart the worker; worker(kind='process', timeout=) limits an attempt",
             )
 
     def _of_the_database(self) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -37,19 +37,17 @@ class Callers:
         self._reset()
 
     def _reset(self) -> None:
-        self._jobs: deque[tuple[Connections, Job] | None] = deque()
-        self._changed = threading.Condition()  # guards the jobs and the number of idle threads
-        self._idle = 0
+        self._jobs: SimpleQueue[tuple[Connections, Job] | None] = SimpleQueue()
+        self._lock = threading.Lock()  # guards what follows
+        self._pending = 0  # jobs that have not ended
         self._threads: dict[threading.Thread, Any] = {}  # each with its connection
 
     def submit(self, store: Connections, job: Job) -> None:
         """Run a job in one of the threads, with the connection that the store has there."""
-        with self._changed:
-            self._jobs.append((store, job))
-            if len(self._jobs) <= self._idle:
-                self._changed.notify()
-                return
-            if len(self._threads) >= self._most:
+        with self._lock:
+            self._pending += 1
+            self._jobs.put((store, job))
+            if len(self._threads) >= min(self._pending, self._most):
                 return
             thread = threading.Thread(target=self._serve, name="xq calls of coroutines", daemon=True)
             self._threads[thread] = None
@@ -57,10 +55,10 @@ class Callers:
 
     def end(self) -> None:
         """End the threads after the jobs that were submitted."""
-        with self._changed:
+        with self._lock:
             threads = list(self._threads)
-            self._jobs.extend(None for _ in threads)
-            self._changed.notify_all()
+            for _ in threads:
+                self._jobs.put(None)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(ENDS)
@@ -75,6 +73,9 @@ class Callers:
                     self._threads[me] = store.own_connection
                 except Exception:  # a call delivers its own errors: this is the end of one that was cancelled
                     log.exception("a cancelled call of a coroutine could not be ended")
+                finally:
+                    with self._lock:
+                        self._pending -= 1
                 del given, job  # else they live until the next one
         finally:
             self._threads.pop(me, None)
@@ -86,17 +87,14 @@ class Callers:
 
     def _next(self) -> tuple[Connections, Job] | None:
         """Return the next job; None if none came for IDLE seconds, or to end the thread."""
-        with self._changed:
-            while not self._jobs:
-                self._idle += 1
-                try:
-                    notified = self._changed.wait(IDLE)
-                finally:
-                    self._idle -= 1
-                if not notified and not self._jobs:
-                    self._threads.pop(threading.current_thread(), None)
-                    return None
-            return self._jobs.popleft()
+        while True:
+            try:
+                return self._jobs.get(timeout=IDLE)
+            except Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._threads.pop(threading.current_thread(), None)
+                        return None
 
     def forked(self) -> None:
         """Start anew in a forked child, and keep the connections of its parent's threads from being closed there."""

@@ -154,7 +154,7 @@ class Heartbeat:
 
     It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
     `move` touches these tasks by so many seconds, yields those that it touched, and sets `lost` of the lost ones.
-    `overdue` gets each lease whose timeout has passed, which is lost by then.
+    `overdue` gets each lease whose timeout has passed.
     """
 
     def __init__(
@@ -229,7 +229,6 @@ class Heartbeat:
         now = time.monotonic()
         for lease in self.leases.copy():
             if lease.ends_at <= now and not lease.is_lost:
-                lease.lose()
                 self._overdue(lease)
 
     def _touch_due(self) -> float:

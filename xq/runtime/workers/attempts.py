@@ -125,7 +125,7 @@ class Attempts(Generic[T]):
             return None
         given = self.worker.given
         handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
-        limited = options.kind != "asyncio" and not self.alone  # asyncio has its own timeout
+        limited = options.kind == "process" and not self.alone  # asyncio has its own timeout
         lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
         self.heart.add(lease)
         return lease

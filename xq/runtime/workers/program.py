@@ -128,11 +128,6 @@ def _check_one_connection(job: Job, name: str) -> None:
         )
     if job.options.kind == "process":
         raise ConfigurationError(f"processes cannot share the one connection of {name} (thread_safe=False)")
-    if job.options.timeout is not None and job.options.kind == "thread":
-        raise ConfigurationError(
-            f"timeout= of the worker of {name} needs a connection for each thread (thread_safe=True): "
-            "another thread fails a task whose function runs for too long"
-        )
 
 
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
@@ -346,7 +341,7 @@ class Running:
             running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
             if self._parent is not None and not self._parent.is_alive():
                 program.stop.set()
-        program.stop.set()  # a thread whose function was overdue may still run: it does not retry for ever
+        program.stop.set()  # for `stopped`
         stopped.join()
         for pool in self._pools:
             pool.close()

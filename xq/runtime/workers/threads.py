@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -224,32 +225,29 @@ class Threads(Pool[T]):
         deadline: Any = None,
     ) -> None:
         super().__init__(worker, sources, moves, program, workers, self._overdue)
-        self._deadline = deadline  # of the running function, shared with the parent of this process; None without one
-        self._threads: dict[threading.Thread, tuple[Source[T], _Hand[T]]] = {}
-        self._running: dict[Lease, threading.Thread] = {}
-        self._replaced: set[threading.Thread] = set()  # those whose function is overdue
+        self._deadline = deadline  # of the running function, shared with the parent of a process
+        self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
+        self._threads: dict[threading.Thread, _Hand[T]] = {}
         self._any_finished = threading.Event()
         self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
 
     def start(self) -> None:
         for source in self._sources:
             for _ in range(self._workers):
-                self._start(source, _Hand())
+                hand = _Hand[T]()
+                thread = threading.Thread(target=self._loop, args=(source, hand), daemon=True)
+                self._threads[thread] = hand
+                thread.start()
         if self._options.prefetch > 1:
             self._acks.start()
 
-    def _start(self, source: Source[T], hand: _Hand[T], overdue: Lease | None = None) -> None:
-        thread = threading.Thread(target=self._loop, args=(source, hand, overdue), daemon=True)
-        self._threads[thread] = source, hand
-        thread.start()
-
     @property
     def alive(self) -> bool:
-        return any(thread.is_alive() and thread not in self._replaced for thread in list(self._threads))
+        return any(thread.is_alive() for thread in self._threads)
 
     def join(self, seconds: float) -> None:
-        for thread in list(self._threads):
-            if thread.is_alive() and thread not in self._replaced:
+        for thread in self._threads:
+            if thread.is_alive():
                 thread.join(seconds)
                 return
 
@@ -259,23 +257,12 @@ class Threads(Pool[T]):
             self._acks.join()  # it may be acking
         super().close()
 
-    def _loop(self, source: Source[T], hand: _Hand[T], overdue: Lease | None) -> None:
-        mine = threading.current_thread()
+    def _loop(self, source: Source[T], hand: _Hand[T]) -> None:
         try:
-            if overdue is not None:
-                self.attempts.fail_overdue(overdue)
-                if self._deadline is not None:
-                    self._leave(hand)
-                    os._exit(REPLACED)  # the parent starts another process: this one still runs the function
-            while mine not in self._replaced:
-                if not hand.waiting and not self._take(source, hand):
-                    break
-                while hand.waiting and mine not in self._replaced:
-                    self._work_on(hand.waiting.popleft(), hand, mine)
+            while self._take(source, hand):
+                while hand.waiting:
+                    self._work_on(hand.waiting.popleft(), hand)
         except BaseException as error:
-            if mine in self._replaced:  # another thread works in its place
-                self.attempts.log.debug("an overdue function's thread ends", exc_info=True)
-                return
             if not self.attempts.is_unfinished(error):
                 self._leave(hand)
             self._failed(error)
@@ -323,19 +310,22 @@ class Threads(Pool[T]):
             self._stop.wait(2 * PAUSE)
         return bool(tasks) or not self._program.until_empty
 
-    def _work_on(self, lease: Lease, hand: _Hand[T], mine: threading.Thread) -> None:
+    def _work_on(self, lease: Lease, hand: _Hand[T]) -> None:
         attempts = self.attempts
         if (slot := attempts.wait_for_slot(lease)) is None:
             attempts.give_back(lease)
             return
         lease.start()
         if self._options.timeout is not None:
-            self._running[lease] = mine
-            if self._deadline is not None:
-                self._deadline.value = lease.ends_at
+            self._deadline.value = lease.ends_at
         try:
             with self._store.at_work(), leased(lease):
-                finished = attempts.call(lease)
+                try:
+                    finished = attempts.call(lease)
+                finally:
+                    if self._options.timeout is not None:
+                        with self._timing:
+                            self._deadline.value, lease.ends_at = 0.0, math.inf
         except (SystemExit, KeyboardInterrupt):
             hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
@@ -345,11 +335,7 @@ class Threads(Pool[T]):
         finally:
             if slot:
                 attempts.leave_slot(slot)
-            if self._options.timeout is not None:
-                del self._running[lease]
-                if self._deadline is not None:
-                    self._deadline.value = 0.0
-        if finished is not None or mine in self._replaced:
+        if finished is not None:
             attempts.end(lease, finished=finished)
             return
         hand.add(lease)
@@ -357,15 +343,18 @@ class Threads(Pool[T]):
             self._any_finished.set()
 
     def _overdue(self, lease: Lease) -> None:
-        """Replace the thread of a function that runs for too long, which cannot be stopped. The new one fails the task.
-
-        The new thread also works on what the old one has prefetched. The old one ends when the function returns.
-        """
-        thread = self._running.get(lease)
-        if thread is not None:  # else the function has just returned
-            self._replaced.add(thread)
-            source, hand = self._threads[thread]
-            self._start(source, hand, lease)
+        """Fail the task of a function that runs for too long, and end the process: nothing else stops the function."""
+        with self._timing:
+            if lease.ends_at == math.inf:  # it has just returned
+                return
+            lease.lose()
+            try:
+                self.attempts.fail_overdue(lease)
+                for hand in self._threads.values():
+                    self._leave(hand)
+            except BaseException as error:
+                self._failed(error)
+            os._exit(REPLACED)  # the parent starts another process
 
     def _ack_in_time(self) -> None:
         """Ack the tasks that are finished, while a slow function keeps their thread from it."""
@@ -374,7 +363,7 @@ class Threads(Pool[T]):
                 self._any_finished.wait(LISTEN)
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
-                for _, hand in list(self._threads.values()):
+                for hand in self._threads.values():
                     if finished := hand.finished(after=ACKED_WITHIN):
                         self.attempts.ack(finished)
         except Exception as error:

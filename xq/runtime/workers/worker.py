@@ -77,6 +77,8 @@ class Options:
             raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
         if self.kind == "asyncio" and not is_async:
             raise ConfigurationError('a worker of kind="asyncio" is an async def')
+        if self.timeout is not None and self.kind == "thread" and not is_async:
+            raise ConfigurationError('timeout= needs kind="process" or an async def: Python cannot stop a thread')
         if is_async and (self.finishes or self.prefetch > 1):
             raise ConfigurationError("an async def takes neither finishes= nor prefetch=: give it more workers=")
         return replace(self, kind="asyncio") if is_async else self
