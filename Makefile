@@ -9,7 +9,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
-SPARK   = spark,spark-java,spark-fast
+SPARK   = spark,spark-java
 DEMO    = $(VENV)/.has-demo,serve
 UNITS   = $(VENV)/.has-test
 TEST    = $(VENV)/.has-test,$(SPARK)

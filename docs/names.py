@@ -80,7 +80,7 @@ SECTIONS = (
         (
             *(f"spark.{name}" for name in ("session", "register", "options", "tasks", "history", "stream")),
             *(f"spark.{name}" for name in ("consume", "report", "Report", "archive", "restore", "Archived")),
-            *(f"spark.{name}" for name in ("jdbc", "jdbc_options", "snapshot", "Snapshot")),
+            *(f"spark.{name}" for name in ("jdbc", "jdbc_options")),
         ),
     ),
     Section(

@@ -7,7 +7,7 @@ try:
 
     from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
     from xq.adapters.spark.consume import consume
-    from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
+    from xq.adapters.spark.jdbc import jdbc, jdbc_options
     from xq.adapters.spark.live import stream
     from xq.adapters.spark.report import Report, report
     from xq.adapters.spark.session import register, session
@@ -23,7 +23,6 @@ except ModuleNotFoundError as error:
 __all__ = [
     "Archived",
     "Report",
-    "Snapshot",
     "archive",
     "consume",
     "history",
@@ -34,7 +33,6 @@ __all__ = [
     "report",
     "restore",
     "session",
-    "snapshot",
     "stream",
     "tasks",
 ]

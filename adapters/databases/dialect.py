@@ -120,12 +120,12 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """Return the SQL of an application's table that counts transitions."""
         return RollupTable(self, table)
 
-    def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
-        """Return what another program needs to read the model `name` at `address`.
+    def extract(self, what: What, name: str, address: Address, states: str) -> Extract:
+        """Return what another program needs to read the model `name` at `address`; of the tasks, those in `states`.
 
         Raises BadValue, ConfigurationError.
         """
-        return self.scans_kind(self).of(what, name, address, snapshot)
+        return self.scans_kind(self).of(what, name, address, states)
 
     # running statements
 

@@ -23,35 +23,26 @@ REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part as RecordBatches of this schema, through ADBC if it is installed.
-
-    Raises as the extract does.
-    """
+    """Yield the rows of a part as RecordBatches of this schema. Raises as the extract does."""
     names = list(schema.names)
     columns = extract.chosen(names)
-    found = extract.batches(names, part)
-    read = (batch.columns for batch in found) if found else map(_turned, extract.stored(names, part))
-    for arrays in read:
-        made = [_array(extract, *each) for each in zip(columns, arrays, schema.types, strict=True)]
-        if made and len(made[0]):
+    for rows in extract.stored(names, part):
+        stored = zip(*rows, strict=True)
+        made = [_array(extract, *each) for each in zip(columns, stored, schema.types, strict=True)]
+        if made:
             yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
-def _turned(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    return zip(*rows, strict=True)
-
-
-def _array(extract: Extract, column: Column, stored: Any, kind: pa.DataType) -> pa.Array:
+def _array(extract: Extract, column: Column, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
-        array = stored if isinstance(stored, pa.Array) else pa.array(stored, STORED.get(column.stored, kind))
+        array = pa.array(stored, STORED.get(column.stored, kind))
         if pa.types.is_string(array.type) and pa.types.is_timestamp(kind):
             array = array.cast(pa.timestamp(kind.unit))  # without a time zone, so UTC
         if pa.types.is_float32(array.type):  # uses the shortest digits, as the extract does
             array = array.cast(pa.string())
         return array.cast(kind)
     except REFUSALS:  # some values have an unusual form
-        values = stored.to_pylist() if isinstance(stored, pa.Array) else stored
-        return _one_by_one(extract, column, values, kind)
+        return _one_by_one(extract, column, stored, kind)
 
 
 def _one_by_one(extract: Extract, column: Column, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:

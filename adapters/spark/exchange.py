@@ -36,7 +36,7 @@ class Exchange:
     def __init__(self, queue: xq.Queue[Any]) -> None:
         fields = {field.name: field for field in queue.adapter.store.fields}
         self._name, self._key = queue.name, queue.adapter.store.key
-        columns = queue.pipeline.extract("tasks").columns
+        columns = queue.pipeline.extract("tasks").chosen()
         self._schema = ", ".join(column.declared for column in columns)
         self._arrow = pa.schema([(column.name, _arrow_type(column)) for column in columns])
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}

@@ -1,9 +1,8 @@
-"""Read queues through Spark's own JDBC source, on a cluster without xq: options, type conversions, snapshots."""
+"""Read queues through Spark's own JDBC source, on a cluster without xq: options, type conversions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,65 +17,35 @@ from xq.pipeline.scan import Extract, What, quoted
 ROWS = 10_000  # per round trip; with 0 PostgreSQL's driver would load all rows into memory
 
 
-class Snapshot(str):
-    """The name of a snapshot of PostgreSQL, which other connections can read; "" on other databases."""
-
-    engine: str
-
-
-@contextmanager
-def snapshot(queue: Any) -> Iterator[Snapshot]:
-    """Hold a snapshot of PostgreSQL: reads with `snapshot=` see the moment at which the block began.
-
-    It applies to all partitions and reads, of all queues of the database. SQLite and MariaDB cannot share a snapshot:
-    there each read has one partition and sees the moment at which it runs. For more, read a copy of the database. Spark
-    reads anew for each result, so compute results within the block. PostgreSQL cannot remove dead rows while the block
-    runs.
-    """
-    extract = queue_of(queue).pipeline.extract()
-    with extract.shared_snapshot() as name:
-        moment = Snapshot(name)
-        moment.engine = extract.address.engine
-        yield moment
-
-
 def jdbc_options(
-    queue: Any,
-    what: What = "tasks",
-    columns: Sequence[str] | None = None,
-    partitions: int = 1,
-    snapshot: Snapshot | None = None,
+    queue: Any, what: What = "tasks", columns: Sequence[str] | None = None, partitions: int = 1
 ) -> dict[str, str]:
     """Return options of `spark.read.format("jdbc")` for the tasks, history or stats of a queue, a model or tube.
 
     Most columns arrive in their types. SQLite and MariaDB return date-times as text (UTC), since their drivers would
     shift them by Java's time zone; SQLite also returns dates and decimals as text. `at` of a history is microseconds
-    since 1970. `jdbc` converts these. The password is an option that Spark does not show.
+    since 1970. `jdbc` converts these. The database applies no filter of a DataFrame: Spark does. The password is an
+    option that Spark does not show.
 
     Partitions are ranges of the key, which must be one integer, or of the ids of the history. Each partition sees its
-    own moment unless a `snapshot` is given.
+    own moment. For one moment, use one partition, or read a copy of the database.
 
-    Raises BadValue for unknown columns, for more than one partition of another key, and for more than one partition in
-    a snapshot of SQLite or MariaDB; ConfigurationError for a database that JDBC cannot reach.
+    Raises BadValue for unknown columns, and for more than one partition of another key; ConfigurationError for a
+    database that JDBC cannot reach.
     """
-    options, _ = _planned(queue, what, columns, partitions, snapshot)
+    options, _ = _planned(queue, what, columns, partitions)
     return options
 
 
 def jdbc(
-    spark: SparkSession,
-    queue: Any,
-    what: What = "tasks",
-    columns: Sequence[str] | None = None,
-    partitions: int = 1,
-    snapshot: Snapshot | None = None,
+    spark: SparkSession, queue: Any, what: What = "tasks", columns: Sequence[str] | None = None, partitions: int = 1
 ) -> DataFrame:
     """Return the tasks, history or stats of a queue through JDBC, in the types of `format("xq")`.
 
     See `jdbc_options`.
     """
     check_session(spark, queue_of(queue))
-    options, types = _planned(queue, what, columns, partitions, snapshot)
+    options, types = _planned(queue, what, columns, partitions)
     try:
         read = spark.read.format("jdbc").options(**options).load()
     except Exception as error:
@@ -91,23 +60,19 @@ def jdbc(
 
 
 def _planned(
-    queue: Any, what: What, columns: Sequence[str] | None, partitions: int, snapshot: Snapshot | None
+    queue: Any, what: What, columns: Sequence[str] | None, partitions: int
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """Return the options, and for each column its type and the type in which JDBC returns it."""
-    extract = queue_of(queue).pipeline.extract(what, snapshot or "")
-    if snapshot is not None and partitions > 1 and not snapshot:
-        raise BadValue(
-            f"{snapshot.engine} cannot share a snapshot between connections: read it in one partition, or "
-            "read a copy of the database in more"
-        )
-    stock = extract.stock(columns)
-    types = {column.name: (column.type, column.stored) for column in stock.columns}
+    extract = queue_of(queue).pipeline.extract(what)
+    sql, stored = extract.stock(columns)
+    types = {column.name: (column.type, column.stored) for column in stored}
     options = {
         **reached(extract.address),
-        "dbtable": f"({stock.sql}) AS xq_rows",
-        "customSchema": ", ".join(f"{quoted(column.name)} {column.stored}" for column in stock.columns),
+        "dbtable": f"({sql}) AS xq_rows",
+        "customSchema": ", ".join(f"{quoted(column.name)} {column.stored}" for column in stored),
         "fetchsize": str(ROWS),
-        "sessionInitStatement": stock.begin,
+        "sessionInitStatement": extract.begin,
+        "pushDownPredicate": "false",  # databases compare texts by their collations
     }
     if partitions > 1:
         options |= _partitioned(extract, partitions, types)
@@ -145,7 +110,7 @@ MAKES: Mapping[tuple[str, str], Callable[[Column], Column]] = {
 
 
 def _made(kind: str, stored: str, column: Column) -> Column:
-    if kind == stored:  # no cast, which would prevent the push-down of filters
+    if kind == stored:
         return column
     return MAKES[stored, kind](column) if (stored, kind) in MAKES else column.cast(kind)
 

@@ -22,11 +22,11 @@ from xq.adapters.spark.archives import history as archived
 from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, is_, moves
+from xq.adapters.spark.packed import packed
 from xq.adapters.spark.page import SHOWN, Page
 from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.ranks import ranks
-from xq.adapters.spark.source import options
 from xq.adapters.spark.spans import Span
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, Tube
 from xq.adapters.spark.verdicts import checked
@@ -34,6 +34,7 @@ from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
 from xq.core.values import microseconds
+from xq.pipeline.scan import Extract, quoted
 
 WORK = ".report"  # the folder of an unfinished report
 PAGE = "index.html"
@@ -105,19 +106,29 @@ def report(
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
     folder = Folder(spark, out)  # first, since it raises for a session of Spark Connect
 
-    def read(queue: Any, what: Any, columns: Sequence[str]) -> DataFrame:
-        asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
-        return spark.read.format("xq").options(**options(queue, what), **asked).load()
+    def read(extract: Extract, columns: Sequence[str]) -> DataFrame:
+        asked = {"columns": ",".join(columns), "partitions": str(spark.sparkContext.defaultParallelism)}
+        return spark.read.format("xq").options(**packed(extract=extract), **asked).load()
 
     def past(name: str, queue: Any) -> DataFrame:
         if name in folders:
             return archived(spark, queue, folders[name])
-        return read(queue, "history", HISTORY)
+        return read(queue_of(queue).pipeline.extract("history"), HISTORY[1:])
+
+    def present(queue: Any, states: str, role: str) -> DataFrame:
+        """Return the tasks in some states: their key as in the history, their state (a letter), and a role."""
+        extract = queue_of(queue).pipeline.extract("tasks", states)
+        *_, state = extract.chosen()
+        field = queue_of(queue).roles.get(role)
+        found = read(extract, ["xq_key", state.name, *([field] if field else [])])
+        letter = _looked_up({name: letter for letter, name in NAMES.items()}, state.name)
+        value = F.col(quoted(field)) if field else F.lit(None).cast("string")
+        return found.select(F.col("xq_key").alias("key"), letter.alias("state"), value.alias(role))
 
     history = _union(names, HISTORY, past)
-    live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
+    live = _union(names, LIVE, lambda _, queue: present(queue, "RTW", "tube"))
     burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
-    buried = _union(burying, ERRORS, lambda _, queue: read(queue, "buried", ERRORS)) if burying else None
+    buried = _union(burying, ERRORS, lambda _, queue: present(queue, "B", "error")) if burying else None
     # The queues without errors, and the reason.
     silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
     silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -18,60 +16,36 @@ from xq.adapters.spark.packed import Source, packed
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadValue, shown
 from xq.pipeline.bulk import Bulk
-from xq.pipeline.scan import Checkpoint, Condition, Extract, Test, What
+from xq.pipeline.scan import Checkpoint, Extract, What
 
 
-def options(
-    queue: object, what: What = "tasks", where: Iterable[tuple[str, Test, Any]] = (), snapshot: str = ""
-) -> dict[str, str]:
+def options(queue: object, what: What = "tasks") -> dict[str, str]:
     """Return the options with which `spark.read`, `spark.readStream` and `df.write` reach a model or a tube.
 
-    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database filters by `where`, with
-    the tests of `xq.pipeline.scan.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where since is a
-    datetime (UTC unless it has a time zone) or a date. Spark itself applies the filters of a DataFrame.
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. Spark applies the filters of a
+    DataFrame.
 
     Further options of a reader:
 
     - `columns`: names, comma-separated.
     - `dur_us`: "true" adds the column dur_us of the history, which is otherwise read only if `columns` names it.
-    - `partitions`: how many parallel readers of the history, or of the tasks in an open `snapshot` of PostgreSQL. All
-    see the rows that existed when the DataFrame was first used.
+    - `partitions`: how many parallel readers. Those of the history read ranges of ids, and see the rows that existed
+    when the DataFrame was first used. Those of tasks read ranges of the key, if it is one integer, each at its own
+    moment.
+    - `after`: only the rows of the history after a checkpoint.
     - `maxRows`: rows in one batch of a stream.
 
     Options of a writer: `job`, a name with which repeated runs put once, and `on_conflict` ("raise" or "skip") with the
-    feature unique. The columns of the frame are fields, or options of put (delay, ttl, ttr). A frame is put as a whole
-    or not at all. The password is an option of its own, which Spark does not show.
+    feature unique. The columns of the frame are fields, or options of put (delay, ttl, ttr). Each partition is put as a
+    whole or not at all. The password is an option of its own, which Spark does not show.
 
-    Raises BadType, FeatureOff, BadValue, also for a test that the database does not evaluate as Spark does, and
-    ConfigurationError if no other process can reach the database.
+    Raises BadType, FeatureOff, BadValue, and ConfigurationError if no other process can reach the database.
     """
-    found = queue_of(queue)
-    extract = found.pipeline.extract(what, snapshot).only(_conditions(where))
-    more = {PUSHDOWN: "true"} if MENDED and _pushes() else {}
-    return more | (packed(extract=extract, bulk=found.pipeline.bulk()) if what == "tasks" else packed(extract=extract))
-
-
-# Spark 4.3 keeps the filters of one query for the next one of the same DataFrame: after df.where("size = 1").count()
-# df.count() would count the same rows. The change that added this method keeps them apart (SPARK-58551).
-MENDED = hasattr(spark.DataSourceReader, "pushLimit")
-PUSHDOWN = "pushdown"  # the option for a reader that takes the filters of DataFrames
-
-
-def _pushes() -> bool:
-    """Return whether the active session pushes filters into sources; if not, it refuses readers that take them."""
-    session = SparkSession.getActiveSession()
-    return session is not None and session.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
-
-
-def _conditions(where: Any) -> list[Condition]:
-    """Return the conditions of `where`. Raises BadType."""
-    tests = list(where) if isinstance(where, Iterable) else [where]
-    for test in tests:
-        if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
-            raise BadType(f"where is a list of tests, as [('size', '>', 5), ('tube', 'null')], not of {shown(test)}")
-    return [Condition(*test) for test in tests]
+    pipeline = queue_of(queue).pipeline
+    extract = pipeline.extract(what)
+    return packed(extract=extract, bulk=pipeline.bulk()) if what == "tasks" else packed(extract=extract)
 
 
 DUR_US = "dur_us"  # an expensive column of a history, read only on request; also the name of that option
@@ -121,21 +95,20 @@ class Xq(Source):
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
-        kind = PushingReader if self.flag(PUSHDOWN) else QueueReader
-        return kind(self.extract, schema, self.number("partitions"), after)
+        return QueueReader(self.extract, schema, self.number("partitions"), after)
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
+@dataclass
 class QueueReader(spark.DataSourceReader):
-    """Reads a queue, and leaves the filters of DataFrames to Spark."""
+    """Reads a queue in partitions."""
 
-    def __init__(self, extract: Extract, schema: StructType, parts: int, after: Checkpoint = ()) -> None:
-        self.extract = extract
-        self.schema = schema
-        self.parts = parts
-        self.after = after
+    extract: Extract
+    schema: StructType
+    parts: int
+    after: Checkpoint = ()
 
     def partitions(self) -> list[spark.InputPartition]:
         return [spark.InputPartition(part._replace(after=self.after)) for part in self.extract.ranges(self.parts)]
@@ -143,37 +116,3 @@ class QueueReader(spark.DataSourceReader):
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         return batches(self.extract, schema, partition.value)
-
-
-class PushingReader(QueueReader):
-    """Reads a queue, and takes the filters that the database evaluates exactly as Spark does."""
-
-    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
-        left = []
-        for each in filters:
-            try:
-                self.extract = self.extract.only([condition_of(each)])
-            except (KeyError, BadValue):
-                left.append(each)
-        return left
-
-
-PUSHED: Mapping[type[spark.Filter], Test] = {
-    spark.EqualTo: "=",
-    spark.LessThan: "<",
-    spark.LessThanOrEqual: "<=",
-    spark.GreaterThan: ">",
-    spark.GreaterThanOrEqual: ">=",
-    spark.In: "in",
-    spark.IsNull: "null",
-    spark.IsNotNull: "not null",
-    spark.StringStartsWith: "starts",
-}
-
-
-def condition_of(of: Any) -> Condition:
-    """Return a filter of Spark's as a condition. Raises KeyError if there is no such test."""
-    test = PUSHED[type(of)]
-    (name,) = of.attribute
-    value: Any = getattr(of, "value", None)
-    return Condition(name, test, [*value] if test == "in" else value)

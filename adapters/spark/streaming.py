@@ -51,9 +51,9 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after == until:
             return []
         if len(self.extract.order) > 1:
-            return [InputPartition(Part((), after, until))]
+            return [InputPartition(Part("", after, until))]
         first, last = after[0] if after else 0, until[0]
-        return [InputPartition(Part((), (low - 1,), (high,))) for low, high in parted((first + 1, last), self.parts)]
+        return [InputPartition(Part("", (low - 1,), (high,))) for low, high in parted((first + 1, last), self.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")

@@ -396,8 +396,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the row of a checkpoint is read in the next part",
         "adapters/databases/readers.py",
-        'self._beside(part.until, "<=", values)',
-        'self._beside(part.until, "<", values)',
+        'self._beside(part.until, "<=")',
+        'self._beside(part.until, "<")',
         (f"{CONTRACT}/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",),
     ),
     # SQLite
@@ -498,8 +498,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a history is read beyond what is committed",
         "adapters/databases/postgres/scans.py",
-        'last = self._row(connection, Part(committed, after), "DESC") or after',
-        'last = self._row(connection, Part((), after), "DESC") or after',
+        'last = self._row(connection, Part(f"xid < {end}", after), "DESC") or after',
+        'last = self._row(connection, Part("", after), "DESC") or after',
         (f"{INSIDE}/test_pipeline.py::test_a_checkpoint_never_passes_what_is_not_committed",),
         tier="rest",
     ),

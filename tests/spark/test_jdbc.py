@@ -1,4 +1,4 @@
-"""Queues by Spark's own JDBC: types, filters, partitions and moments."""
+"""Queues by Spark's own JDBC: types, filters and partitions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_type_comes_right_in_any_time_zone(spark, make_live):
     assert dict(frame.dtypes[1:]) == {name: TYPES[name].spark for name in names}
 
 
-def test_filters_are_pushed_down_and_compare_as_spark_does(spark, make_live):
+def test_filters_compare_as_spark_does(spark, make_live):
     Task = make_live({"buried": True}, attributes={"word": pw.CharField(null=True)})
     words = ["abc", "ABC", "abc ", "it's", "a\\b", "\\' OR 1=1 -- ", "%", "a_c", "ä", "Z", None]
     for word in words:
@@ -75,14 +75,12 @@ def test_filters_are_pushed_down_and_compare_as_spark_does(spark, make_live):
     def told(condition: str) -> list[Any]:
         return sorted((row.word for row in frame.where(condition).collect()), key=str)
 
-    assert "EqualTo(id,3)" in pushed(frame.where("id = 3"))
+    assert "*" not in pushed(frame.where("id = 3"))  # which marks what the database applies
     assert told("id = 3") == ["abc "]
-    assert "EqualTo(state,Buried)" in pushed(frame.where("state = 'Buried'"))
     assert told("state = 'Buried'") == ["abc"]
     for word in filter(None, words):
         text = word.replace("\\", "\\\\").replace("'", "\\'")
         assert told(f"word = '{text}'") == [word]
-    assert "StringStartsWith(word,a)" in pushed(frame.where("startswith(word, 'a')"))
     assert told("startswith(word, 'a')") == ["a\\b", "a_c", "abc", "abc "]
     assert told("startswith(word, 'a_')") == ["a_c"]
     assert told("word < 'a'") == ["%", "ABC", "Z", "\\' OR 1=1 -- "]
@@ -106,20 +104,6 @@ def test_history_and_statistics_are_read_too_and_partitions_are_ranges_of_the_ke
         (row.source, row.target): row.n for row in xq.spark.jdbc(spark, Task, "stats").where("tube = ''").collect()
     }
     assert stats == {("X", "R"): 3, ("R", "T"): 1, ("T", "D"): 1}
-
-
-def test_what_a_snapshot_holds_stays_as_it_was(spark, make_live):
-    Task = make_live({"history": True})
-    Task.xq.put_many([{}] * 3)
-    with xq.spark.snapshot(Task) as moment:
-        Task.xq.put_many([{}] * 2)
-        if not isinstance(make_live.db, pw.PostgresqlDatabase):
-            with pytest.raises(xq.BadValue, match=r"cannot share a snapshot .* one partition, or read a copy"):
-                xq.spark.jdbc(spark, Task, partitions=2, snapshot=moment)
-            return
-        assert xq.spark.jdbc(spark, Task, partitions=2, snapshot=moment).count() == 3
-        assert xq.spark.jdbc(spark, Task, "history", partitions=2, snapshot=moment).count() == 3
-    assert xq.spark.jdbc(spark, Task, partitions=2).count() == 5
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_the_history_is_read_in_parts_and_each_row_once(spark, make_live):
     stats = {(row.source, row.target): row.n for row in frame(spark, Task, "stats").collect() if not row.tube}
     assert stats == {("X", "R"): 20, ("R", "T"): 10, ("T", "X"): 10}
     since = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=read[20].at_us)
-    later = spark.read.format("xq").options(**xq.spark.options(Task, "history", where=[("at", ">=", since)])).load()
+    later = frame(spark, Task, "history").where(F.col("at") >= since)
     assert {row.id for row in later.collect()} == {row.id for row in read if row.at_us >= read[20].at_us}
 
 
@@ -68,20 +68,6 @@ def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_live):
     *empty, full = (row.asDict() for row in df.orderBy("id").select(*map(quoted, TYPES)).collect())
     assert {value for row in empty for value in row.values()} == {None}
     assert full | {"data": json.loads(full["data"])} == SENT | {"at": OTHERS["at"], "data": OTHERS["data"]}
-
-
-def test_the_database_filters_by_what_where_says(spark, make_live):
-    Task = make_live()
-    Task.xq.put_many([task(name=name, size=i) for i, name in enumerate(["a", "A", "b", "it's", None])])
-    where: Any = [("name", "in", ["a", "A", "it's"]), ("size", ">", 0), ("state", "=", "Ready")]
-    df = spark.read.format("xq").options(**xq.spark.options(Task, where=where)).load()
-    assert sorted(row.name for row in df.collect()) == ["A", "it's"]
-    for where in (5, None, "id", {"id": 5}, [5], [("id",)], [("id", "=", 1, 2)]):
-        with pytest.raises(xq.BadType, match="where is a list of tests"):
-            xq.spark.options(Task, where=where)
-    for where in ([("name", "=", 1)], [("name", "like", "a%")], [(5, "null")], [("id", [])], [("none", "=", 5)]):
-        with pytest.raises(xq.BadValue):
-            xq.spark.options(Task, where=where)
 
 
 def test_no_password_stands_in_a_plan(spark, make_live):

@@ -33,22 +33,20 @@ class Pipeline:
         """
         return bulk(self._database, self._tasks, on_conflict)
 
-    def extract(self, what: What = "tasks", snapshot: str = "") -> Extract:
-        """Return what other programs read "tasks", "history", "stats", "live" or "buried" by. It may be pickled.
+    def extract(self, what: What = "tasks", states: str = "") -> Extract:
+        """Return what other programs read "tasks", "history" or "stats" by. It may be pickled.
 
         - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows whose status
-          is none of the queue's are left out.
+          is none of the queue's are left out, and with `states` (letters, "RTW") those in other states. A read that
+          names it has `xq_key` as well: the key as text, as the history has it.
         - history: the columns of `History`, `at` (a timestamp), and `dur_us` if asked for.
         - stats: tube ("" for all), source, target, n. Tasks that were there before counting began have the source "".
-        - live: the tasks in R, T and W according to the history: key (text), tube, state (a letter).
-        - buried: the tasks in B: key, and the role error (NULL if it is not mapped).
 
-        `snapshot` names an open snapshot of PostgreSQL, which all readers then share. Raises FeatureOff, BadValue, and
-        ConfigurationError where no other process can reach the database.
+        Raises FeatureOff, BadValue, and ConfigurationError where no other process can reach the database.
         """
         self._history.check(what)
         store = self._database.store
-        return self._database.dialect.extract(what, store.name, store.address(), snapshot)
+        return self._database.dialect.extract(what, store.name, store.address(), states)
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args
 
 from xq.core.errors import BadValue, shown
 from xq.core.ports import Address
 
-What = Literal["tasks", "history", "stats", "live", "buried"]
+What = Literal["tasks", "history", "stats"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
-Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
-TESTS: Final[tuple[Test, ...]] = get_args(Test)
 
 R = TypeVar("R")
 
@@ -25,22 +22,10 @@ R = TypeVar("R")
 Checkpoint = tuple[int, ...]
 
 
-class Condition(NamedTuple):
-    """A test of a column. The value is a list for "in" and "not in", and None for "null" and "not null".
-
-    A TIMESTAMP is compared with a datetime, in UTC unless it has a time zone, or with a date, which means its
-    beginning.
-    """
-
-    column: str
-    test: Test
-    value: Any = None
-
-
 class Part(NamedTuple):
-    """The rows of an extract that are read: those that meet all conditions, after one checkpoint and up to another."""
+    """The rows of an extract that are read: those of a condition, after one checkpoint and up to another."""
 
-    conditions: tuple[Condition, ...] = ()
+    sql: str = ""  # made by the reader of numbers alone
     after: Checkpoint = ()
     until: Checkpoint = ()
 
@@ -60,13 +45,7 @@ class Column:
     type: str
     sql: str  # an expression within the relation
     stored: str  # the type in which a driver returns it
-    exact: str = ""  # SQL that the database compares as Spark does; "" if it cannot
-    relation: str = ""  # the relation that computes the column by a window over the rows `:of` a part, or ""
-
-    @property
-    def asked(self) -> bool:
-        """Whether the column is computed by a window, and so read only if it is named."""
-        return bool(self.relation)
+    asked: bool = False  # whether it is read only if it is named
 
     @property
     def declared(self) -> str:
@@ -79,21 +58,13 @@ class Column:
         return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
 
 
-class Stock(NamedTuple):
-    """All rows as a JDBC driver without xq reads them. Its filters compare as Spark does."""
-
-    sql: str
-    columns: tuple[Column, ...]  # `stored` as such a driver returns them, whatever the time zone of its program
-    begin: str  # the first statement of a connection
-
-
 @dataclass(frozen=True)
 class Extract(ABC):
     """A relation of one queue: its tasks, its history or its statistics. May be pickled and read in another process.
 
     The reading program needs the driver of the database and nothing of the application. Reading raises the driver's
     errors, and BadValue for a stored value that is not of its column's type. One read is one statement, and so shows
-    one moment. `ranges` returns parts that are read separately and show one moment together.
+    one moment.
     """
 
     what: What
@@ -105,8 +76,8 @@ class Extract(ABC):
     order: tuple[str, ...] = ()  # the columns in which the watermark of a history advances; () for other extracts
     witness: tuple[str, ...] = ()  # the columns that detect a history that was begun again
     ranged: str = ""  # the column whose ranges are read separately
-    where: tuple[Condition, ...] = ()  # conditions for these rows
-    snapshot: str = ""  # exported by an open transaction of PostgreSQL: reads see its snapshot
+    timed: str = ""  # the relation with dur_us, by a window over the rows `:of` a part
+    begin: ClassVar[str] = ""  # the first statement of a connection by JDBC
     check: Callable[[Extract], None] | None = None  # called with this extract after the last row; may raise
 
     def column(self, name: str) -> Column:
@@ -118,20 +89,10 @@ class Extract(ABC):
         raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
-        """Return the columns of these names; None: all except the expensive ones. Raises BadValue."""
+        """Return the columns of these names; None: all except those that are read only if named. Raises BadValue."""
         if names is None:
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
-
-    def only(self, conditions: Iterable[Condition]) -> Self:
-        """Return the extract of the rows that also meet these conditions.
-
-        Raises BadValue for a condition that cannot be tested exactly.
-        """
-        more = tuple(conditions)
-        for condition in more:
-            self.ensure(condition)
-        return replace(self, where=(*self.where, *more))
 
     @property
     def checkpoint_columns(self) -> tuple[str, ...]:
@@ -139,20 +100,15 @@ class Extract(ABC):
         return (*self.order, *self.witness)
 
     @abstractmethod
-    def stock(self, names: Sequence[str] | None = None) -> Stock:
-        """Return how a program with JDBC and without xq reads all rows, regardless of `where`."""
+    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Column, ...]]:
+        """Return the SQL by which a program with JDBC and without xq reads all rows, and its columns.
+
+        They are `stored` as such a driver returns them, whatever the time zone of its program.
+        """
 
     @abstractmethod
     def bounds(self) -> tuple[int, int] | None:
         """Return the least and the greatest value of the column `ranged`; None if there is no row."""
-
-    @abstractmethod
-    def shared_snapshot(self) -> AbstractContextManager[str]:
-        """Hold a snapshot open within the block and return its name; "" if the database cannot share a snapshot."""
-
-    @abstractmethod
-    def ensure(self, condition: Condition) -> None:
-        """Raise BadValue for an invalid test, and for one that the database does not compare exactly as Spark does."""
 
     def read(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a part, in no order, and in bounded memory.
@@ -187,22 +143,12 @@ class Extract(ABC):
             "correct it with plain SQL, or read other columns"
         )
 
-    def batches(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Any] | None:
-        """Return the rows as Arrow RecordBatches, in the stored types of the columns or similar ones.
-
-        None if no installed driver makes them, or if they would be slower.
-        """
-        found = self._batches(self.chosen(names), part)
-        return None if found is None else self._checked(found)
-
-    def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
-        return None
-
     @abstractmethod
     def ranges(self, n: int) -> list[Part]:
-        """Return up to `n` disjoint parts that together are all rows of one moment, despite concurrent writes.
+        """Return up to `n` disjoint parts that together are all rows that exist now.
 
-        One part if the database cannot share a snapshot between readers.
+        Those of a history show one moment, despite concurrent writes. Those of tasks are ranges of the key, if it is
+        one integer, and show the moments at which they are read.
         """
 
     @abstractmethod

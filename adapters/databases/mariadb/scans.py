@@ -12,7 +12,7 @@ from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import Checkpoint, Column, Condition, Part
+from xq.pipeline.scan import Checkpoint, Column, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
@@ -22,8 +22,7 @@ PATIENCE = "SET SESSION net_write_timeout = 31536000"  # a reader may be slow, a
 class MariadbReader(ExtractReader):
     """Reads extracts of MariaDB. Rows commit in any order of ids, so dirty reads detect uncommitted ones."""
 
-    # Spark writes names in double quotes, and texts with no regard for backslashes.
-    _begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES')"
+    begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"  # Spark writes names in double quotes
 
     def _stock(self, column: Column) -> Column:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
@@ -49,24 +48,22 @@ class MariadbReader(ExtractReader):
         with self._connected() as connection:
             connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.cursor().execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            sql, values = self._prepared(connection, columns, part)
+            sql = self._select(connection, columns, part)
             cursor = SSCursor(connection)
             try:
-                cursor.execute(sql, values or None)
+                cursor.execute(sql)
                 while rows := cursor.fetchmany(ROWS):
                     yield rows
             finally:
                 cursor.connection = None  # it would read what is left
 
-    def _bounds_now(self) -> tuple[tuple[int, int] | None, tuple[Condition, ...]]:
-        with self._connected() as connection:
-            last = replace(self, where=())._below_watermark(connection, (), None)
-            ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
-        return (first, last[0]) if last else None, ()
+    def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
+        bounds, last = self.bounds(), self.checkpoint()
+        return (bounds[0], last[0]) if bounds and last else None, ""
 
     def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((last, now),) = self._asked(
-            connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}", {}
+            connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}"
         )
         if after and (last or 0) < after[0]:
             return ()
@@ -100,28 +97,21 @@ class MariadbReader(ExtractReader):
         connection.cursor().execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
         columns = [self.column("id"), self.column("at_us")]
         limit = f" ORDER BY id LIMIT {ROWS}" * (isolation == "READ COMMITTED")
-        return self._asked(connection, *self._statement(columns, Part((), (after,), (until,)), limit))
+        return self._asked(connection, self._statement(columns, Part("", (after,), (until,)), limit))
 
 
 class MariadbScans(Scans):
     reading = MariadbReader
 
     def _column(self, field: Field) -> Column:
-        sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()
+        sql, kind = self.dialect.quote(field.column), type_of(field)
         if field.kind == "uuid":
             dashed = ", '-', ".join(parts_of_uuid(sql))
             return Column(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN CONCAT({dashed}) ELSE {sql} END", kind)
         if kind == "STRING":
-            known = field.kind == "text"
-            as_text = sql if known else f"CONVERT({sql} USING utf8mb4)"
-            return Column(field.name, kind, as_text, kind, self._exact_text(sql) if known else "")
+            return Column(field.name, kind, sql if field.kind == "text" else f"CONVERT({sql} USING utf8mb4)", kind)
         if kind == "BOOLEAN":
             return Column(field.name, kind, sql, "BIGINT")
         if field.kind == "float":
             return Column(field.name, kind, SINGLE.format(sql), "FLOAT")
-        # The value of a TIMESTAMP depends on the time zone of the connection.
-        inexact = declared.startswith("TIMESTAMP") or kind == "BINARY"
-        return Column(field.name, kind, sql, kind, "" if inexact else sql)
-
-    def _exact_text(self, sql: str) -> str:
-        return self.dialect.exact(sql)
+        return Column(field.name, kind, sql, kind)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any
 
-from xq.adapters.databases.named import by_position
 from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
@@ -17,15 +15,9 @@ from xq.core.ports import Address, Field
 from xq.pipeline.frames import type_of
 from xq.pipeline.scan import WHOLE, Checkpoint, Column, Extract, Part, What
 
-NUMBERS = ("BIGINT", "DOUBLE")
-
 
 class SqliteReader(ExtractReader):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
-
-    placeholder_of_driver = "?"
-    _begin = "PRAGMA case_sensitive_like = 1"
-    EMPTY: ClassVar[Mapping[str, str]] = {"BIGINT": "0", "DOUBLE": "0.0", "BINARY": "x'00'"}
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -39,32 +31,9 @@ class SqliteReader(ExtractReader):
     def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         with self._connected() as connection:
             connection.execute("BEGIN")  # one moment for all statements
-            cursor = connection.execute(*self._prepared(connection, columns, part))
+            cursor = connection.execute(self._select(connection, columns, part))
             while rows := cursor.fetchmany(ROWS):
                 yield rows
-
-    def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
-        if not find_spec("adbc_driver_sqlite") or self._is_windowed(columns, part):
-            return None
-        sql, named = self._statement(columns, part)
-        # The driver takes the types from the first rows, which may all be NULL.
-        typed = ", ".join(self.EMPTY.get(column.stored, "''") for column in columns)
-        text, order = by_position(f"SELECT {typed} UNION ALL {sql}", "?")
-        return self._by_adbc(text, [named[name] for name in order], [column.name for column in columns])
-
-    def _by_adbc(self, sql: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[Any]:
-        from adbc_driver_sqlite import dbapi
-
-        with self._connected():
-            pass  # for what it raises
-        with dbapi.connect(self.address.parameters["database"]) as connection, connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": ROWS})
-            cursor.execute(sql, values)
-            reader = cursor.fetch_record_batch()
-            first = True
-            for batch in reader:
-                yield (batch.slice(1) if first else batch).rename_columns(names)
-                first = False
 
     def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         until = self._row(connection, WHOLE, "DESC")
@@ -75,14 +44,14 @@ class SqliteScans(Scans):
     reading = SqliteReader
     key_in_history = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
 
-    def of(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
+    def of(self, what: What, name: str, address: Address, states: str) -> Extract:
         schema = self.dialect.source.schema
         if schema.lower() not in ("", "main"):
             raise ConfigurationError(
                 f"{name} is in the attached database {schema!r}, of which other processes know nothing: "
                 "open that file as the model's own database"
             )
-        return super().of(what, name, address, snapshot)
+        return super().of(what, name, address, states)
 
     def _column(self, field: Field) -> Column:
         sql, kind = self.dialect.quote(field.column), type_of(field)
@@ -90,14 +59,8 @@ class SqliteScans(Scans):
             dashed = " || '-' || ".join(parts_of_uuid(sql))
             return Column(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN {dashed} ELSE {sql} END", kind)
         if kind == "STRING":
-            known = field.kind == "text"
-            return Column(
-                field.name, kind, sql if known else f"CAST({sql} AS TEXT)", kind, f"{sql} COLLATE BINARY" * known
-            )
-        if field.kind == "decimal":  # kept as a number: its text would have 15 digits, and ADBC's 6
+            return Column(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind)
+        if field.kind == "decimal":  # kept as a number, whose text would have 15 digits
             sql = f"CASE TYPEOF({sql}) WHEN 'real' THEN PRINTF('%!.17g', {sql}) ELSE CAST({sql} AS TEXT) END"
         stored = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "BOOLEAN": "BIGINT", "BINARY": "BINARY"}.get(kind, "STRING")
-        return Column(field.name, kind, sql, stored, sql if kind in NUMBERS else "")
-
-    def _exact_text(self, sql: str) -> str:
-        return sql
+        return Column(field.name, kind, sql, stored)
