@@ -184,35 +184,6 @@ def test_a_chunk_is_part_of_the_application_s_transaction(make):
     assert made.run().done == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "words"),
-    [
-        (("ack", ""), {}, xq.BadValue, "act does one of dig, kill, snatch, restart, release to tasks"),
-        ((7, ""), {}, xq.BadValue, "act does one of"),
-        (("dig", None), {}, xq.BadType, "a filter is text"),
-        (("dig", "state:Q"), {}, xq.BadValue, "has the states"),
-        (("dig", ""), {"chunk": 0}, xq.BadValue, "chunk is a number of tasks from 1 to 1,000"),
-        (("dig", ""), {"chunk": "2"}, xq.BadType, "chunk is a number of tasks"),
-        (("dig", ""), {"actor": ""}, xq.BadValue, "actor is a text"),
-        (("dig", ""), {"reason": 7}, xq.BadType, "reason is text"),
-        (("dig", ""), {"delay": -1}, xq.BadValue, "delay"),
-        (("dig", ""), {"speed": 1}, xq.BadType, "no option 'speed'"),
-        (("kill", ""), {"delay": 1}, xq.BadType, "no option 'delay'"),
-        (("bury", ""), {}, xq.FeatureOff, "buried='any'"),
-    ],
-    ids=str,
-)
-def test_a_wrong_call_of_act_stores_nothing(make, arguments, options, error, words):
-    Task = make({"delayed": True, "buried": True})
-    with pytest.raises(error, match=words):
-        Task.xq.act(*arguments, **options)
-    assert Task.xq.operations() == []
-    with pytest.raises(xq.NotFound, match="no operation of this number"):
-        Task.xq.operation(7)
-    with pytest.raises(xq.BadType, match="named by its number"):
-        Task.xq.operation("7")
-
-
 def test_operations_are_forgotten_thirty_days_after_their_end_and_with_their_queue(make):
     Task, Other = make(FULL), make(FULL, model=make.model(table_name="other"))
     kept = Other.xq.act("dig", "")
@@ -351,10 +322,3 @@ def test_without_a_history_the_log_names_who_moved_which_task(make, caplog):
         f"operation {made.id} is done: 2 tasks moved, 0 skipped",
         f"ann: kill {keys[0]}: bad deploy",
     ]
-
-
-@pytest.mark.parametrize("actor", ["", "  ", "a" * 256, "a\0b", 7, b"ann"])
-def test_an_actor_is_a_text_that_every_database_holds(make, actor):
-    Task = make({"history": True})
-    with pytest.raises((xq.BadType, xq.BadValue), match="actor is"):
-        Task.xq.acting(actor)

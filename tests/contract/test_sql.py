@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-import xq
-
 BASE: dict[str, Any] = {"features": {"buried": True, "delayed": True, "keep": True}, "roles": ("runat", "tube")}
 
 
@@ -19,16 +15,3 @@ def test_each_call_that_moves_tasks_shows_the_statements_that_it_runs(make):
     assert "name" in queue.sql("ack", update=["name"])
     assert ":tube" in queue.sql("take", "timeout", "tube")
     assert queue.sql("kill").count("DELETE") == len("RTWBD")
-
-
-def test_what_is_no_call_of_the_queue_has_no_sql(make):
-    queue = make(**BASE).xq
-    wrong: list[Any] = [("tkae",), ("take", "dealy"), ([],), ("put", [])]
-    for bad in wrong:
-        with pytest.raises((xq.BadValue, xq.BadType, xq.FeatureOff)):
-            queue.sql(*bad)
-    no_names: list[Any] = [None, 7, "url", [1], [[]]]
-    for update in no_names:
-        for event in ("put", "ack"):
-            with pytest.raises(xq.BadType, match="names"):
-                queue.sql(event, update=update)

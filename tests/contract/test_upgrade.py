@@ -71,20 +71,6 @@ def test_a_model_is_upgraded_once(make):
     assert bring(Task, "D").status == "D"
 
 
-# names that are taken
-
-
-def test_a_method_never_hides_a_field(make):
-    name = "kick"
-    model = make.model(**{name: pw.TextField(null=True)})
-    with pytest.raises(xq.ConfigurationError, match=rf"{name}(.|\n)*methods=") as taken:
-        xq.upgrade(model, FIELDS)
-    assert "methods=False" in str(taken.value)
-    assert not hasattr(model, "xq"), "nothing was changed"
-    Task = make({}, model=model, methods=tuple(VERBS - {name}))
-    assert getattr(Task.xq.put({name: "mine"}), name) == "mine"
-
-
 # save
 
 
@@ -105,9 +91,6 @@ def test_save_writes_what_the_application_changed_and_never_moves_a_task_back(ma
     read.save()
     assert row(Task, put).job == "read by another query"
     assert (state(Task, put), row(Task, put).size) == ("D", 9)
-
-
-# roles
 
 
 # xq.Task: a model with a field for every role
