@@ -72,17 +72,6 @@ def test_a_task_whose_end_the_database_refuses_has_failed(tasks):
     assert issubclass(result.errors[0].exception_class, DatabaseError)
 
 
-def test_a_task_does_not_run_before_its_time(tasks):
-    moment = timezone.now() + timedelta(days=1)
-    result = jobs.note.using(run_after=moment).enqueue("tomorrow")
-    jobs.note.using(run_after=timezone.now() - timedelta(days=1)).enqueue("yesterday")
-    work()
-    assert jobs.seen == ["yesterday"]
-    found = jobs.note.get_result(result.id)
-    assert (found.status, found.task.run_after) == (TaskResultStatus.READY, moment)
-    assert Task.xq.stats().counts["W"] == 1
-
-
 def test_a_project_without_zones_gives_times_with_or_without(tasks):
     with override_settings(USE_TZ=False):
         connections["default"].close()  # what it reads depends on the setting

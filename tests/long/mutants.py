@@ -281,7 +281,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/waiters.py",
         "        if ready:\n            self.takers.wake_first()\n        self.putters",
         "        self.putters",
-        (f"{CONTRACT}/test_waiting.py::test_a_take_of_another_process_wakes_by", f"{CONTRACT}/test_waiting.py"),
+        (f"{GUARANTEES}/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",),
     ),
     Mutant(
         "a waiter that leaves keeps the call it has not used",
