@@ -112,19 +112,6 @@ def queue(make: Any, features: Any = None, model: Any = None, **options: Any) ->
     return model
 
 
-def test_a_new_table_needs_no_fields(make):
-    Page = queue(make, {"delayed": True, "buried": True, "keep": True, "ttr": 60})
-    Page.put({"url": "a"})
-    taken = Page.take()
-    assert (taken.url, taken.status, taken.attempts) == ("a", "T", 1)
-    assert taken.release(delay=5).status == "W"
-    make.clock.tick(5)
-    assert Page.take().bury().status == "B"
-    assert Page.dig(taken).status == "R"
-    assert Page.ack(Page.take(), update={"url": "b"}).status == "D"
-    assert is_exact(Page)
-
-
 @pytest.mark.parametrize(
     ("features", "more"),
     [

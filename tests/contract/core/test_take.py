@@ -107,18 +107,6 @@ def test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delet
     assert state(Task, expired) == "R"
 
 
-# how long it is held
-
-
-def test_take_holds_for_the_ttr_given_else_the_tasks_own_else_the_default(make):
-    Task = make({"ttr": 60}, roles=("runat", "ttr"))
-    Task.xq.put_many([{"name": "own", "ttr": 20}, {"name": "given", "ttr": 20}, {"name": "default"}])
-    now = Task.xq.clock.now
-    assert Task.take().runat == now + 20
-    assert Task.take(ttr=5).runat == now + 5
-    assert Task.take().runat == now + 60
-
-
 # rows of other writers
 
 
