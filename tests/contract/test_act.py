@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import logging
+import re
 import uuid
 from contextlib import suppress
 from datetime import datetime
@@ -15,6 +17,8 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import Bytes, another_process, bring, eventually, is_exact, state
+from tests.support.console import SAME, consoles, visitor  # noqa: F401
+from xq import serve
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -23,6 +27,10 @@ KEYS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "two parts": (
         {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}},
         [{"site": "é'\\", "page": n} for n in range(3)],
+    ),
+    "bytes and a number": (
+        {"id": Bytes(), "n": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("id", "n")}},
+        [{"id": b"\x00\xff'\"", "n": n} for n in range(3)],
     ),
     "bytes": ({"key": Bytes(primary_key=True)}, [{"id": bytes([0, 255, n])} for n in range(3)]),
     "a binary uuid": ({"key": pw.BinaryUUIDField(primary_key=True)}, [{"id": uuid.UUID(int=n)} for n in range(3)]),
@@ -135,6 +143,27 @@ def test_keys_of_each_kind_are_moved_and_ascribed(make, kind, retval):
     assert actors(Task)[3:] == [("bury", "ann")] * 3 + [("dig", "ben")] * 2
     assert Task.xq.act("kill", "", chunk=2).run().done == 3
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_person_names_a_task_by_the_text_of_its_key_in_console_filter_and_operation(make_shared, kind):
+    model, brought = KEYS[kind]
+    Task = make_shared(FULL | {"id": "required"}, model=make_shared.model(**model), roles=("runat",))
+    Task.xq.put_many(brought)
+    one, two, _ = [each.key for each in Task.xq.history()]
+    here = visitor(serve.app([Task]))
+    (address, *_) = re.findall(r'href="(/q/Task/task\?key=[^"]+)"', here.get("/q/Task").text)
+    assert here.get(html.unescape(address)).status_code == 200
+    assert here.get("/q/Task/task", params={"key": one}).status_code == 200
+    of_values = (400, 404) if kind in ("a uuid", "a time", "a decimal") else (404,)  # a database may know its values
+    assert here.get("/q/Task/task", params={"key": "no key"}).status_code in of_values
+    form = {"verb": "kill", "scope": "selected", "keys": [one]}
+    assert here.post("/q/Task/act", data=form, headers=SAME).status_code == 200
+    assert Task.xq.count() == 2
+    named = "key:'{}'".format(two.replace("\\", "\\\\").replace("'", "\\'"))
+    assert len(Task.xq.find(named).tasks) == 1
+    assert Task.xq.act("kill", named).run().done == 1
+    assert Task.xq.count() == 1
 
 
 def test_what_moved_meanwhile_or_is_rejected_by_the_database_stops_no_other(make):
