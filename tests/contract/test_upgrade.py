@@ -14,19 +14,6 @@ from tests.steps import bring, is_exact, row, state
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
 
-# what it gives
-
-
-def test_upgrade_returns_the_handle_of_the_model(make):
-    model = make.model()
-    handle = xq.upgrade(model, FIELDS, {"keep": True})
-    assert isinstance(handle, xq.Queue)
-    assert handle is model.xq
-    assert handle.model is model
-    make.db.create_tables([model])
-    assert handle.put({"name": "a"}).name == "a"
-    assert isinstance(handle.take(), model)
-
 
 def test_a_model_may_move_to_another_database(make, tmp_path):
     Task = make({"keep": True})

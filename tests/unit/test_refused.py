@@ -207,11 +207,6 @@ def test_the_verbs_that_are_wanted_are_on_the_model_and_a_completion_shows_what_
     assert not {"install", "recount", "adapter", "pipeline"} & shown
 
 
-def test_roles_are_told_with_the_fields_that_hold_them(make):
-    Task = make({"unique": "WRTB"}, roles=UNIQUE)
-    assert Task.xq.roles == {"status": "status", "runat": "runat", "unique": "job"}
-
-
 # calls
 
 Call = Callable[[Any], Any]
