@@ -55,127 +55,100 @@ class Entry:
 
 # the queues
 
+ROLES = ("status", "runat", "deadline", "priority", "tube", "owner", "attempts", "ttl", "ttr")
+
+
+def status() -> pw.Field[Any]:
+    return pw.CharField(max_length=1, default="R")
+
+
+def made(db: pw.Database, name: str, features: xq.Features, fields: Any, *, meta: Any = None, **more: Any) -> Any:
+    """A queue of a model with these fields, of which those that have the name of a role are mapped to it."""
+    model = type(name, (pw.Model,), {**fields, "Meta": type("Meta", (), {"database": db, **(meta or {})})})
+    mapped = {role: role for role in ROLES if role in fields} | more.pop("mapped", {})
+    return xq.upgrade(model, mapped, features, clock=Clock(), **more)
+
 
 def readme(db: pw.Database) -> Any:
     """The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table."""
-
-    class Page(pw.Model):
-        url = pw.TextField()
-        title = pw.TextField(null=True)
-        status = pw.CharField(max_length=1, default="R")
-        runat = pw.DoubleField(null=True)
-
-        class Meta:
-            database = db
-
-    roles = {"status": "status", "runat": "runat"}
-    return xq.upgrade(Page, roles, {"delayed": True, "buried": True, "keep": True, "ttr": 60}, clock=Clock())
+    fields = {
+        "url": pw.TextField(),
+        "title": pw.TextField(null=True),
+        "status": status(),
+        "runat": pw.DoubleField(null=True),
+    }
+    return made(db, "Page", {"delayed": True, "buried": True, "keep": True, "ttr": 60}, fields)
 
 
 def tubes(db: pw.Database) -> Any:
     """Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history."""
-
-    class Mail(pw.Model):
-        id = pw.BigIntegerField(primary_key=True)
-        address = pw.TextField()
-        status = pw.CharField(max_length=1, default="R")
-        runat = pw.DoubleField(null=True)
-        priority = pw.IntegerField(default=0)
-        tube = pw.TextField(null=True)
-        owner = pw.CharField(max_length=64, null=True)
-        attempts = pw.IntegerField(default=0)
-        ttl = pw.DoubleField(null=True)
-        ttr = pw.DoubleField(null=True)
-
-        class Meta:
-            database = db
-
-    roles = {role: role for role in ("status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr")}
+    fields = {
+        "id": pw.BigIntegerField(primary_key=True),
+        "address": pw.TextField(),
+        "status": status(),
+        "runat": pw.DoubleField(null=True),
+        "priority": pw.IntegerField(default=0),
+        "tube": pw.TextField(null=True),
+        "owner": pw.CharField(max_length=64, null=True),
+        "attempts": pw.IntegerField(default=0),
+        "ttl": pw.DoubleField(null=True),
+        "ttr": pw.DoubleField(null=True),
+    }
     features: xq.Features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60, "history": 600}
-    return xq.upgrade(Mail, roles, features, tube_stats=["news", "it's"], clock=Clock())
+    return made(db, "Mail", features, fields, tube_stats=["news", "it's"])
 
 
 def moments(db: pw.Database) -> Any:
     """A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr, history."""
-
-    class Visit(pw.Model):
-        host = pw.TextField()
-        number = pw.IntegerField()
-        note = pw.TextField(null=True)
-        status = pw.CharField(max_length=1, default="R")
-        runat = pw.DateTimeField(null=True)
-        deadline = pw.DateTimeField(null=True)
-
-        class Meta:
-            database = db
-            primary_key = pw.CompositeKey("host", "number")
-
-    roles = {role: role for role in ("status", "runat", "deadline")}
+    fields = {
+        "host": pw.TextField(),
+        "number": pw.IntegerField(),
+        "note": pw.TextField(null=True),
+        "status": status(),
+        "runat": pw.DateTimeField(null=True),
+        "deadline": pw.DateTimeField(null=True),
+    }
     features: xq.Features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60, "history": True}
-    return xq.upgrade(Visit, roles, features, clock=Clock())
+    return made(db, "Visit", features, fields, meta={"primary_key": pw.CompositeKey("host", "number")})
 
 
 def words(db: pw.Database) -> Any:
     """Words as statuses and as key in a table with odd names: unique, limit, not_check_session, buried by anyone."""
-
-    class Order(pw.Model):
-        id = pw.TextField(primary_key=True)
-        number = pw.TextField(null=True)
-        note = pw.TextField(null=True, column_name='"x')
-        status = pw.TextField(default="new", column_name="select")
-        runat = pw.BigIntegerField(null=True)
-
-        class Meta:
-            database = db
-            table_name = "order"
-
-    roles = {"status": "status", "runat": "runat", "unique": "number"}
-    features: xq.Features = {
-        "buried": "any",
-        "delayed": True,
-        "keep": True,
-        "ttr": True,
-        "not_check_session": True,
-        "unique": True,
-        "limit": 100_000,
+    fields = {
+        "id": pw.TextField(primary_key=True),
+        "number": pw.TextField(null=True),
+        "note": pw.TextField(null=True, column_name='"x'),
+        "status": pw.TextField(default="new", column_name="select"),
+        "runat": pw.BigIntegerField(null=True),
     }
+    features: xq.Features = {"buried": "any", "delayed": True, "keep": True, "ttr": True, "not_check_session": True}
+    features |= {"unique": True, "limit": 100_000}
     statuses = {"R": "new", "T": "in hand", "W": "later", "B": "won't do", "D": "done"}
-    return xq.upgrade(Order, roles, features, statuses=statuses, clock=Clock())
+    mapped, meta = {"unique": "number"}, {"table_name": "order"}
+    return made(db, "Order", features, fields, meta=meta, mapped=mapped, statuses=statuses)
 
 
 def hosts(db: pw.Database) -> Any:
     """Utubes, of which two tasks are taken at a time; priority and ttr."""
-
-    class Visit(pw.Model):
-        url = pw.TextField()
-        host = pw.CharField(null=True)
-        status = pw.CharField(max_length=1, default="R")
-        runat = pw.DoubleField(null=True)
-        priority = pw.IntegerField(default=0)
-        owner = pw.CharField(max_length=64, null=True)
-
-        class Meta:
-            database = db
-
-    roles = {"utube": "host", **{role: role for role in ("status", "runat", "priority", "owner")}}
-    return xq.upgrade(Visit, roles, {"utube": 2, "ttr": 60}, clock=Clock())
+    fields = {
+        "url": pw.TextField(),
+        "host": pw.CharField(null=True),
+        "status": status(),
+        "runat": pw.DoubleField(null=True),
+        "priority": pw.IntegerField(default=0),
+        "owner": pw.CharField(max_length=64, null=True),
+    }
+    return made(db, "Visit", {"utube": 2, "ttr": 60}, fields, mapped={"utube": "host"})
 
 
 def integers(db: pw.Database) -> Any:
     """The least there is: the core, with integers as statuses."""
-
-    class Job(pw.Model):
-        name = pw.TextField(null=True)
-        status = pw.IntegerField(default=0)
-
-        class Meta:
-            database = db
-
-    return xq.upgrade(Job, {"status": "status"}, statuses={"R": 0, "T": 1}, clock=Clock())
+    fields = {"name": pw.TextField(null=True), "status": pw.IntegerField(default=0)}
+    return made(db, "Job", {}, fields, statuses={"R": 0, "T": 1})
 
 
 QUEUES: dict[str, Callable[[pw.Database], Any]] = {
-    made.__name__: made for made in (readme, tubes, moments, words, hosts, integers)
+    each.__name__: each for each in (readme, tubes, moments, words, hosts, integers)
 }
 GOLDEN = ("readme", "tubes")  # which have files; between them they show most shapes of statements
 
