@@ -225,19 +225,6 @@ def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
         yield database
 
 
-@pytest.fixture(params=["postgres"])
-def on_postgres() -> None:
-    """For a test of PostgreSQL alone, which makes its databases itself."""
-
-
-@pytest.fixture(params=["mariadb"])
-def on_mariadb() -> None:
-    """For a test of MariaDB alone, which makes its databases itself."""
-
-
-ON_POSTGRES, ON_MARIADB = pytest.mark.usefixtures("on_postgres"), pytest.mark.usefixtures("on_mariadb")
-
-
 @pytest.fixture(params=["sqlite", "memory"])
 def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""

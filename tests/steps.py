@@ -130,6 +130,16 @@ def keep_references(db: pw.Database) -> None:
         db.pragma("foreign_keys", 1, permanent=True)
 
 
+def refers(Task: Any, *tasks: Any, **options: Any) -> Any:
+    """A table that refers to tasks, which the database therefore refuses to delete."""
+    keep_references(Task._meta.database)
+    meta = type("Meta", (), {"database": Task._meta.database})
+    Child: Any = type("Child", (pw.Model,), {"task": pw.ForeignKeyField(Task, **options), "Meta": meta})
+    Task._meta.database.create_tables([Child])
+    Child.insert_many([{"task": task.id} for task in tasks]).execute()
+    return Child
+
+
 # What a trigger of the application's may do so that a row stays as it was, on each kind of database.
 FAILURES: Mapping[str, Mapping[str, str]] = {
     "sqlite": {

@@ -20,15 +20,8 @@ import pytest
 F = TypeVar("F", bound=Callable[..., Any])
 
 MODULES = {
-    "asyncio",
-    "concurrent",
-    "multiprocessing",
-    "selenium",
-    "signal",
-    "socket",
-    "subprocess",
-    "threading",
-    "time",
+    *("asyncio", "concurrent", "multiprocessing", "selenium", "signal"),
+    *("socket", "subprocess", "threading", "time"),
 }
 NOT_FOLLOWED = {"tests.conftest", "tests.django.conftest", "tests.servers"}  # they start servers, for all tests
 

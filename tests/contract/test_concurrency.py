@@ -7,31 +7,25 @@ import itertools
 import multiprocessing
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import xq
 from tests.factories import tasks
-from tests.steps import PATIENCE, eventually, is_exact, transitions
-
-
-def note(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
+from tests.steps import PATIENCE, eventually, is_exact, note, noted, transitions
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
 def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_all(make_live, tmp_path, kind):
     queues = make_live(), make_live(attributes={"table_name": "other"})
-    noted, smtp = tmp_path / "noted", xq.Concurrency("it's ü", 3)
+    log, smtp = tmp_path / "log", xq.Concurrency("it's ü", 3)
 
     def work(found: Any) -> None:
-        note(noted, "+")
+        note(log, "+")
         # The first three wait for each other, so that all slots are used.
-        eventually(lambda: noted.read_text().count("+") >= 3)
-        note(noted, "-")
+        eventually(lambda: noted(log).count("+") >= 3)
+        note(log, "-")
 
     async def awork(found: Any) -> None:
         await asyncio.to_thread(work, found)
@@ -41,7 +35,7 @@ def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_al
     for each in queues:
         each.xq.put_many(tasks(10))
     xq.run(*workers, until_empty=True)
-    running = list(itertools.accumulate(1 if each == "+" else -1 for each in noted.read_text()))
+    running = list(itertools.accumulate(1 if each == "+" else -1 for each in noted(log)))
     assert (len(running), max(running)) == (40, 3)
     for each in queues:
         assert transitions(each) == {"X-R": 10, "R-T": 10, "T-X": 10}

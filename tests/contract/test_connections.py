@@ -17,9 +17,6 @@ from tests.conftest import live
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, eventually
 
-# Peewee's class, how the server lists the connections to this database but the one that asks, and the number of that.
-
-
 # autoconnect=False
 
 

@@ -21,6 +21,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import xq
+from tests.conftest import Maker
 from tests.steps import eventually
 from tests.support.console import SAME, consoles, visitor  # noqa: F401
 from xq import serve
@@ -566,16 +567,7 @@ def encoded(pairs: list[tuple[str, str]]) -> bytes:
 def fuzzed(tmp_path_factory) -> Iterator[TestClient]:
     """A console of a queue with hostile tasks, for all examples."""
     db = pw.SqliteDatabase(str(tmp_path_factory.mktemp("fuzz") / "app.db"), timeout=20)
-
-    class Task(xq.Task):
-        name = pw.TextField(null=True)
-
-        class Meta:
-            database = db
-            table_name = "task"
-
-    xq.upgrade(Task, features=FEATURES)
-    db.create_tables([Task])
+    Task = Maker(db)(FEATURES, roles=ROLES, attributes={"error": pw.TextField(null=True)})
     Task.xq.put_many([{"name": EVIL} for _ in range(5)])
     Task.xq.bury_many(Task.xq.take_many(2), error=EVIL)
     Task.xq.act("dig", "state:buried error:nothing")

@@ -11,7 +11,7 @@ from typing import Any
 
 import peewee as pw
 import pytest
-from playhouse import db_url, pool, postgres_ext
+from playhouse import pool, postgres_ext
 
 import xq
 from tests.conftest import SERVERS, Maker, database_on, live
@@ -34,20 +34,12 @@ def of(cls: type[pw.Database], **options: Any) -> Callable[[Server, str], pw.Dat
     return lambda server, name: cls(name, host=server.host, port=server.port, user=server.USER, **options)
 
 
-def at(scheme: str, options: str = "") -> Callable[[Server, str], pw.Database]:
-    """The way of an application that has a URL."""
-    return lambda server, name: db_url.connect(f"{scheme}://{server.USER}@{server.host}:{server.port}/{name}{options}")
-
-
 WAYS: list[tuple[str, str, Callable[[Server, str], pw.Database]]] = [
     ("postgres", "PooledPostgresqlDatabase", of(pool.PooledPostgresqlDatabase, max_connections=4, **PSYCOPG3)),
     ("postgres", "PostgresqlExtDatabase", of(postgres_ext.PostgresqlExtDatabase, **PSYCOPG3)),
     ("postgres", "PooledPsycopg3Database", of(postgres_ext.PooledPsycopg3Database, max_connections=4)),
-    ("postgres", "postgresql:", at("postgresql", "?prefer_psycopg3=true")),
-    ("postgres", "postgresql+pool:", at("postgresql+pool", "?prefer_psycopg3=true&max_connections=4")),
-    ("postgres", "psycopg3:", at("psycopg3")),
+    ("postgres", "Psycopg3Database", of(postgres_ext.Psycopg3Database)),
     ("mariadb", "PooledMySQLDatabase", of(pool.PooledMySQLDatabase, max_connections=4, ssl_disabled=True)),
-    ("mariadb", "mysql+pool:", at("mysql+pool", "?ssl_disabled=true&max_connections=4")),
 ]
 
 

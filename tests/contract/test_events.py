@@ -108,14 +108,6 @@ def test_truncate_tells_and_counts_its_event_in_whatever_state_tasks_are(make, e
     assert is_exact(Task)
 
 
-def test_an_event_is_named_as_a_method_is(Task):
-    Task.put(task())
-    for wrong in ("", "a b", "x" * 65, "a-b", "\0", None, 5, b"kill"):
-        with pytest.raises((xq.BadValue, xq.BadType)):
-            Task.xq.truncate(wrong)
-    assert Task.stats().events == {"put": 1}
-
-
 def test_reset_forgets_events_and_recount_does_not(Task):
     bring(Task, "T")
     Task.xq.recount()

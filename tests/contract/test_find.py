@@ -260,20 +260,6 @@ def test_a_term_that_means_nothing_is_refused_by_name(make):
             Task.xq.find(filter)
 
 
-def test_what_needs_a_role_or_a_feature_that_is_off_names_it(make):
-    Task = make({}, fields={"status": "status"})
-    missing: dict[str, list[Callable[[], Any]]] = {
-        "error": [lambda: Task.xq.find("error:a"), lambda: Task.xq.find("failure:a"), Task.xq.failures],
-        "unique": [lambda: Task.xq.find("unique:a")],
-        "history": [lambda: Task.xq.find("age>1h"), lambda: Task.xq.timeline(1)],
-    }
-    for name, calls in missing.items():
-        for call in calls:
-            with pytest.raises(xq.FeatureOff) as off:
-                call()
-            assert name in (off.value.role, off.value.feature)
-
-
 # age and session
 
 
@@ -303,6 +289,9 @@ def test_the_age_and_the_session_of_taken_tasks_need_no_history(make):
             assert keys(Task, "state:taken age>=1m") == keys(Task, f"session:{mine.uuid}") == [first.id]
             assert keys(Task, "state:taken age<1m") == keys(Task, f"session:{other.uuid}") == [second.id]
     assert keys(Task, f"session:{mine.uuid}") == []
+    with pytest.raises(xq.FeatureOff) as off:
+        Task.xq.find("age>1h")  # which is not of taken tasks alone
+    assert off.value.feature == "history"
 
 
 # failures

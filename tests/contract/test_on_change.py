@@ -11,7 +11,7 @@ import pytest
 
 from tests.factories import task, tasks
 from tests.steps import bring, in_threads, writing
-from xq import BadType, WrongState
+from xq import WrongState
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -223,10 +223,3 @@ def test_it_may_stand_as_a_decorator_and_be_taken_away(Task):
     Task.xq.off_change(noted)
     Task.take()
     assert seen == ["put"]
-
-
-def test_a_callback_that_cannot_be_called_is_refused(Task):
-    for callback in (None, "print"):
-        with pytest.raises(BadType, match="on_change takes a function"):
-            Task.xq.on_change(callback)
-    Task.put(task())

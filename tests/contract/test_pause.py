@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import xq
 from tests.factories import task, tasks
 from tests.steps import eventually, names, processes, waiter
 from xq.testing import run_pending
@@ -60,18 +59,6 @@ def test_a_tube_is_paused_by_its_exact_name(make, tube):
     assert names(Task.xq.take_many(5)) == ["x"]
     Task.xq.resume(tube)
     assert names(Task.xq.take_many(5)) == [tube]
-
-
-def test_a_tube_is_refused_as_take_refuses_it(make):
-    Task, Tubes = make(), make(roles=WITH_TUBES, model=make.model(table_name="tubes"))
-    for method in ("pause", "resume"):
-        with pytest.raises(xq.FeatureOff, match="needs the role 'tube'"):
-            getattr(Task.xq, method)("a")
-        with pytest.raises(xq.BadType, match="a tube is named by text, not by 7"):
-            getattr(Tubes.xq, method)(7)
-    with pytest.raises(xq.BadValue, match="a tube to pause has a name of at most 255 characters, not 256"):
-        Tubes.xq.pause("a" * 256)
-    assert Tubes.xq.paused() == []
 
 
 def test_a_pause_counts_when_its_transaction_is_committed(make):

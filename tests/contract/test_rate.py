@@ -8,8 +8,7 @@ from contextlib import suppress
 import peewee as pw
 import pytest
 
-import xq
-from tests.conftest import SERVERS, Maker
+from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import another_process, is_exact, isolate, names, processes
 
@@ -148,19 +147,3 @@ def test_an_old_snapshot_takes_no_more_than_the_limit(make_live):
             with suppress(pw.OperationalError):  # PostgreSQL cannot serialize the access
                 taken += [each.id for each in Task.xq.take_many(3)]
     assert taken == [1]
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        *((value, "rate") for value in ("", "100", "0/m", "1/x", "-1/m", "1.5/m", "1/0s", 100, {"limit": 5}, ["1/m"])),
-        ({"limit": "1/m", "by": "name"}, "limits by utube or by tube, not by 'name'"),
-        ({"limit": "1/m", "per": "tube"}, "knows limit, by and burst, not 'per'"),
-        ({"limit": "1/m", "burst": 0}, "burst is a number of tasks from 1 on, not 0"),
-        ({"limit": "1/m", "by": "tube"}, "needs the role 'tube'"),
-    ],
-)
-def test_a_limit_that_is_none_is_refused(value, message):
-    model = Maker(pw.SqliteDatabase(None)).model()
-    with pytest.raises(xq.ConfigurationError, match=message):
-        xq.upgrade(model, {"status": "status"}, {"rate": value})

@@ -9,12 +9,7 @@ import pytest
 
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import (
-    another_program,
-    in_threads,
-    is_exact,
-    transitions,
-)
+from tests.steps import another_program, in_threads, is_exact, transitions
 
 FEATURES = {"buried": True, "delayed": True, "keep": True}
 

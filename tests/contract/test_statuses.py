@@ -83,9 +83,10 @@ ONE = ("ack", "release", "bury", "dig", "kick", "kill", "snatch", "restart", "pe
 
 
 @pytest.mark.parametrize("status", FOREIGN)
-def test_a_row_of_another_status_is_no_task(make, status):
-    Task = make(FEATURES, attributes={"status": pw.CharField(default="R", null=True)})
-    foreign = Task.create(status=status, name="mine", runat=1.0)
+def test_a_row_of_another_status_is_no_task_for_calls_of_one_and_of_many(make, status):
+    nullable = {"status": pw.CharField(default="R", null=True)}
+    Task = make(FEATURES, roles=("runat", "tube"), attributes=nullable, tube_stats=["a"])
+    foreign = Task.create(status=status, name="mine", runat=1.0, tube="a")
     before, key = row(Task, foreign).__data__, foreign.id
     calls = [(name, (key,)) for name in ONE] + [(f"{name}_many", ([key],)) for name in ("ack", "kill")]
     for name, arguments in [*calls, ("touch", (key, 5)), ("switch", (key, "R"))]:
@@ -93,18 +94,6 @@ def test_a_row_of_another_status_is_no_task(make, status):
             getattr(Task.xq, name)(*arguments)
         assert missing.value.key == key, name
     assert row(Task, foreign).__data__ == before
-
-
-@pytest.mark.parametrize("status", FOREIGN)
-def test_nothing_that_moves_many_tasks_touches_a_row_of_another_status(make, status):
-    Task = make(
-        FEATURES,
-        roles=("runat", "tube"),
-        attributes={"status": pw.CharField(default="R", null=True)},
-        tube_stats=["a"],
-    )
-    foreign = Task.create(status=status, name="mine", runat=1.0, tube="a")
-    before = row(Task, foreign).__data__
     with Task.xq.session():
         assert Task.take() is None
         assert Task.take(tube="a") is None

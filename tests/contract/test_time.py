@@ -74,8 +74,8 @@ STORIES: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "a ttr that a role remembers lives as long as the task": (
         {"ttr": 20, "delayed": True},
         ("runat", "ttr"),
-        "put ttr=3 delay=1: W 1, +1: R never, take: T 3, release: R never, take: T 3, release ttr=8: R never, "
-        "take: T 8",
+        "put ttr=3 delay=1: W 1, +1: R never, take: T 3, release: R never, take ttr=5: T 5, release: R never, "
+        "take: T 3, release ttr=8: R never, take: T 8",
     ),
     "a zombie stays for a while": ({"zombie": 30}, RUNAT, "put: R never, take: T never, ack: Z 30, +29: Z 1, +1: X"),
     "the deadline runs on from state to state": (

@@ -6,11 +6,10 @@ import logging
 import time
 from typing import Any
 
-import peewee as pw
 import pytest
 
 from tests.factories import task
-from tests.steps import another_process, fail_for, is_exact, keep_references, state
+from tests.steps import another_process, fail_for, is_exact, refers, state
 from tests.support.life import LATE, seen, watch
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -21,16 +20,6 @@ SOON = 0.15  # seconds
 def taken(Task: Any, **options: Any) -> Any:
     Task.put({})
     return Task.take(**options)
-
-
-def refers(Task: Any, *tasks: Any) -> Any:
-    """A table that refers to tasks, which the database therefore refuses to delete."""
-    keep_references(Task._meta.database)
-    meta = type("Meta", (), {"database": Task._meta.database})
-    Child: Any = type("Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
-    Task._meta.database.create_tables([Child])
-    Child.insert_many([{"task": task.id} for task in tasks]).execute()
-    return Child
 
 
 # what falls due -> the features, how, and the transition that follows by itself

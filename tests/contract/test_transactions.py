@@ -11,14 +11,7 @@ import pytest
 import xq
 from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
-from tests.steps import (
-    another_process,
-    bring,
-    is_exact,
-    isolate,
-    refused,
-    row,
-)
+from tests.steps import another_process, bring, is_exact, isolate, refused, row
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -83,19 +76,6 @@ def test_what_a_call_did_is_committed_and_rolled_back_with_the_transaction_and_t
                 done = everything(queue)
             assert everything(queue) == done
             assert is_exact(queue)
-
-
-def test_a_task_taken_in_a_transaction_that_was_rolled_back_is_nobodys(queue):
-    queue.put(task())
-    with queue._meta.database.atomic() as transaction:
-        stale = queue.take()
-        transaction.rollback()
-    with pytest.raises(xq.WrongState):
-        stale.ack()
-    fresh = queue.take()
-    with pytest.raises(xq.NotOwner):
-        stale.ack()
-    assert fresh.ack().status == "D"
 
 
 BIG = 2**70  # no integer of any database

@@ -14,19 +14,6 @@ from tests.steps import bring, is_exact, row, state
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
 
-# what it gives
-
-
-def test_upgrade_returns_the_handle_of_the_model(make):
-    model = make.model()
-    handle = xq.upgrade(model, FIELDS, {"keep": True})
-    assert isinstance(handle, xq.Queue)
-    assert handle is model.xq
-    assert handle.model is model
-    make.db.create_tables([model])
-    assert handle.put({"name": "a"}).name == "a"
-    assert isinstance(handle.take(), model)
-
 
 def test_a_model_may_move_to_another_database(make, tmp_path):
     Task = make({"keep": True})
@@ -71,20 +58,6 @@ def test_a_model_is_upgraded_once(make):
     assert bring(Task, "D").status == "D"
 
 
-# names that are taken
-
-
-def test_a_method_never_hides_a_field(make):
-    name = "kick"
-    model = make.model(**{name: pw.TextField(null=True)})
-    with pytest.raises(xq.ConfigurationError, match=rf"{name}(.|\n)*methods=") as taken:
-        xq.upgrade(model, FIELDS)
-    assert "methods=False" in str(taken.value)
-    assert not hasattr(model, "xq"), "nothing was changed"
-    Task = make({}, model=model, methods=tuple(VERBS - {name}))
-    assert getattr(Task.xq.put({name: "mine"}), name) == "mine"
-
-
 # save
 
 
@@ -107,9 +80,6 @@ def test_save_writes_what_the_application_changed_and_never_moves_a_task_back(ma
     assert (state(Task, put), row(Task, put).size) == ("D", 9)
 
 
-# roles
-
-
 # xq.Task: a model with a field for every role
 
 ALWAYS = {"status", "priority", "owner", "attempts", "error"}
@@ -127,19 +97,6 @@ def queue(make: Any, features: Any = None, model: Any = None, **options: Any) ->
     xq.upgrade(model, features=features, clock=make.clock, **options)
     make.db.create_tables([model])
     return model
-
-
-def test_a_new_table_needs_no_fields(make):
-    Page = queue(make, {"delayed": True, "buried": True, "keep": True, "ttr": 60})
-    Page.put({"url": "a"})
-    taken = Page.take()
-    assert (taken.url, taken.status, taken.attempts) == ("a", "T", 1)
-    assert taken.release(delay=5).status == "W"
-    make.clock.tick(5)
-    assert Page.take().bury().status == "B"
-    assert Page.dig(taken).status == "R"
-    assert Page.ack(Page.take(), update={"url": "b"}).status == "D"
-    assert is_exact(Page)
 
 
 @pytest.mark.parametrize(

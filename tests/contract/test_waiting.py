@@ -90,19 +90,6 @@ def test_a_take_wakes_by(shared, wake):
     assert (found.status, held is None or found.id == held.id) == ("T", True)
 
 
-@pytest.mark.parametrize("wake", ["a row that the application creates", "a row of another program"])
-def test_a_take_of_another_process_wakes_by(shared, wake):
-    def waits():
-        yield "begun"
-        yield shared.take(timeout=PATIENCE).status
-
-    with another_process(shared._meta.database, waits) as other:
-        assert next(other) == "begun"
-        other.post(None)
-        WAKERS[wake][1](shared, None)
-        assert other.hear() == "T"
-
-
 def test_a_task_is_not_taken_before_its_transaction_commits(shared):
     waits = waiter(shared, take(shared))
     with shared._meta.database.atomic() as transaction:

@@ -86,12 +86,6 @@ class App:
         text = MIGRATION.format(last=last, operations=", ".join(operations))
         (self.migrations / f"{name}.py").write_text(text)
 
-    def forget(self, name: str) -> None:
-        """Remove a migration that is not applied."""
-        (self.migrations / f"{name}.py").unlink()
-        sys.modules.pop(f"{self.label}.migrations.{name}", None)
-        drop_bytecode(self.migrations)
-
     def run(self, command: str, *args: str, **options: Any) -> str:
         """What a command prints."""
         importlib.invalidate_caches()

@@ -18,7 +18,6 @@ pymysql.install_as_MySQLdb()
 import django
 from django.conf import settings
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 _apps = itertools.count(1)
 
 if not settings.configured:  # not a module of settings: that would set the time zone of the process
@@ -121,13 +120,9 @@ class DjangoDatabase:
         body = {key: value for key, value in attributes.items() if value is not None}
         return type(name, (models.Model,), {"__module__": __name__, **body, "Meta": type("Meta", (), options)})
 
-    def editor(self) -> Any:
-        """What makes tables, within a `with`."""
-        return connections["default"].schema_editor()
-
     def create(self, *made: Any) -> None:
         """Make the tables of models."""
-        with self.editor() as editor:
+        with connections["default"].schema_editor() as editor:
             for model in made:
                 editor.create_model(model)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -129,18 +128,6 @@ def test_an_action_tells_how_many_it_moved_and_names_the_others_with_the_reason(
     assert {(e.user.username, e.change_message) for e in LogEntry.objects.all()} == {("root", logged)}
 
 
-def test_release_takes_a_task_away_from_its_owner(manage):
-    Task, site = manage()
-    Task.put({"name": "in hand"})
-    of_another, session = copy_context(), Task.xq.session()
-    of_another.run(session.__enter__)
-    taken = of_another.run(Task.take)
-    assert site.act(site.client("change"), "release", [taken], post="yes") == ["1 task was released."]
-    with pytest.raises(xq.WrongState):
-        of_another.run(taken.ack)
-    of_another.run(session.__exit__, None, None, None)
-
-
 def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_at_once(manage):
     Task, site = manage()
     Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(IN_MEMORY + 1))
@@ -176,18 +163,6 @@ def test_a_form_shows_what_only_the_queue_writes_and_does_not_write_it(manage):
     assert client.post(page, posted).status_code == 302
     now = Task.xq.peek(taken.pk)
     assert (now.name, now.size, now.status, now.owner, now.attempts) == ("new", 3, "T", taken.owner, 1)
-
-
-def test_a_form_saved_while_a_worker_takes_the_task_leaves_it_taken(manage):
-    def save_model(self, request, task, form, change):
-        Task.take()
-        admin.ModelAdmin.save_model(self, request, task, form, change)
-
-    Task, site = manage(admin={"save_model": save_model})
-    task = Task.put({"name": "old"})
-    assert site.client("view", "change").post(f"{site.list}{task.pk}/change/", FORM).status_code == 302
-    now = Task.xq.peek(task.pk)
-    assert (now.name, now.status) == ("new", "T")
 
 
 def test_the_status_of_a_row_that_is_no_task_is_edited_as_ever_and_makes_it_one(manage):

@@ -357,10 +357,7 @@ def test_a_generated_field_is_the_databases_and_nobody_brings_it(django_db, make
     put = Task.put({"size": 3})
     taken = Task.take()
     assert (put.double, taken.double, Task.ack(taken, update={"size": 4}).double) == (6, 6, 8)
-    for call in (
-        lambda: Task.put({"size": 1, "double": None}),
-        lambda: Task.ack(put.pk, update={"double": 7}),
-    ):
+    for call in (lambda: Task.put({"size": 1, "double": None}), lambda: Task.ack(put.pk, update={"double": 7})):
         with pytest.raises(xq.BadValue, match="computes 'double' of Task from other fields: leave it out"):
             call()
 

@@ -1,6 +1,6 @@
 -- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
--- the others differ in the status after WHERE only.
+-- the others differ in the status only.
 
 -- install: the table xq_queue
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
@@ -40,98 +40,83 @@ CREATE TABLE IF NOT EXISTS "page_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT
 CREATE TABLE IF NOT EXISTS "page_xq_owner" ("id" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
 
 -- install: the index page_xq_oldest_R
-CREATE INDEX IF NOT EXISTS "page_xq_oldest_R"
-    ON "page" ("id")
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
     WHERE "status" = 'R';
 
 -- install: the index page_xq_oldest_B
-CREATE INDEX IF NOT EXISTS "page_xq_oldest_B"
-    ON "page" ("id")
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_B" ON "page" ("id")
     WHERE "status" = 'B';
 
 -- install: the index page_xq_runat
-CREATE INDEX IF NOT EXISTS "page_xq_runat"
-    ON "page" ("status", "runat")
+CREATE INDEX IF NOT EXISTS "page_xq_runat" ON "page" ("status", "runat")
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger page_xq_insert
 DROP TRIGGER IF EXISTS "main"."page_xq_insert";
 
 -- install: the trigger page_xq_insert
-CREATE TRIGGER "page_xq_insert" AFTER INSERT
-    ON "page" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D') BEGIN
+CREATE TRIGGER "page_xq_insert" AFTER INSERT ON "page" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D') BEGIN
     INSERT INTO "page_xq_count"
-        VALUES ('', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1)
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    VALUES ('', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1)
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
 END;
 
 -- install: the trigger page_xq_update
 DROP TRIGGER IF EXISTS "main"."page_xq_update";
 
 -- install: the trigger page_xq_update
-CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status"
-    ON "page" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
+CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status" ON "page" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
     INSERT INTO "page_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    UPDATE "page_xq_wait"
-        SET event = printf('write'),
-            target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
-    DELETE FROM "page_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND OLD."status" IS NOT NEW."status" COLLATE BINARY;
+    SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+    WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "page_xq_wait"
+    SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+DELETE FROM "page_xq_owner"
+    WHERE "id" = OLD."id" AND OLD."status" = 'T' AND OLD."status" IS NOT NEW."status" COLLATE BINARY;
 END;
 
 -- install: the trigger page_xq_update_task
 DROP TRIGGER IF EXISTS "main"."page_xq_update_task";
 
 -- install: the trigger page_xq_update_task
-CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id"
-    ON "page" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) BEGIN
+CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id" ON "page" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) BEGIN
     INSERT INTO "page_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    UPDATE "page_xq_wait"
-        SET event = printf('write'),
-            target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
-    DELETE FROM "page_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+    SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+    WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "page_xq_wait"
+    SET event = printf('write'), target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+DELETE FROM "page_xq_owner"
+    WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
 
 -- install: the trigger page_xq_delete
 DROP TRIGGER IF EXISTS "main"."page_xq_delete";
 
 -- install: the trigger page_xq_delete
-CREATE TRIGGER "page_xq_delete" AFTER DELETE
-    ON "page" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') BEGIN
+CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') BEGIN
     INSERT INTO "page_xq_count"
-        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1)
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    UPDATE "page_xq_wait"
-        SET event = printf('write'),
-            target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
-    DELETE FROM "page_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 'T';
+    VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1)
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "page_xq_wait"
+    SET event = printf('write'), target = 'X'
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
+DELETE FROM "page_xq_owner"
+    WHERE "id" = OLD."id" AND OLD."status" = 'T';
 END;
 
--- install: count what is there
-INSERT INTO "page_xq_count" (tube, source, target, n)
-    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM "page_xq_count");
-
--- install: record what is installed
+-- install: record
 DELETE FROM xq_queue
     WHERE name = 'page';
 
--- install: record what is installed
+-- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
@@ -155,454 +140,414 @@ INSERT INTO "page" ("url", "title", "status", "runat")
     VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
     RETURNING "id", "url", "title", "status", "runat";
 
--- R take T: the oldest
+-- R take T: first
 UPDATE "page"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
-    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
--- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);
+    VALUES (:k0, :owner);  -- write down the owner, of each task
 
--- R take T: the n oldest
+-- R take T: oldest
 UPDATE "page"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
--- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);
--- or for all of them, by a list of their keys
+    VALUES (:k0, :owner);  -- write down the owner, of each task
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    SELECT value, :owner FROM json_each(:keys);
+    SELECT value, :owner FROM json_each(:keys);  -- or the owners of several tasks at once
 
--- R take T with ttr: the oldest
+-- R take T with ttr: first
 UPDATE "page"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
-    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
--- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);
+    VALUES (:k0, :owner);  -- write down the owner, of each task
 
--- R take T with ttr: the n oldest
+-- R take T with ttr: oldest
 UPDATE "page"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
--- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);
--- or for all of them, by a list of their keys
+    VALUES (:k0, :owner);  -- write down the owner, of each task
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    SELECT value, :owner FROM json_each(:keys);
+    SELECT value, :owner FROM json_each(:keys);  -- or the owners of several tasks at once
 
--- T ack D: one, of this session
+-- T ack D: key, of this session
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'D', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: many, of this session
+-- T ack D: keys, of this session
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'D', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: one, of this very take
+-- T ack D: key, of this very take
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'D', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: many, of this very take
+-- T ack D: keys, of this very take
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'D', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D with update={'url': ...}: one
+-- T ack D with update={'url': ...}
 UPDATE "page"
-    SET "url" = :f1,
-        "status" = 'D',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "url" = :f1, "status" = 'D', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: one, of this session
+-- T release R: key, of this session
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: many, of this session
+-- T release R: keys, of this session
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: one, of this very take
+-- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: many, of this very take
+-- T release R: keys, of this very take
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: n of a session
+-- T release R: owned
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' AND "id" IN (SELECT "id" FROM "page_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page"
+    WHERE "status" = 'T' AND "id" IN (SELECT "id" FROM "page_xq_owner"
+    WHERE owner >= :session AND owner < :session_end) LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: n, whosesoever
+-- T release R: all
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "status" = 'T';
 
--- T release R: n, whosesoever, returned
+-- T release R: each
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T snatch R: one
+-- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T touch T with increment: one, of this session
+-- T touch T with increment: key, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T touch T with increment: one, of this very take
+-- T touch T with increment: key, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- W D restart R: one
+-- W D restart R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch R: one
+-- R switch R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch W with delay: one
+-- R B D switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch B: one
+-- R W D switch B: key
 UPDATE "page"
-    SET "status" = 'B',
-        "runat" = NULL
+    SET "status" = 'B', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch D: one
+-- R W B switch D: key
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL
+    SET "status" = 'D', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: one
+-- W B D switch R: key
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- W switch W with delay: key
+UPDATE "page"
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B switch B: key
+UPDATE "page"
+    SET "status" = 'B', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- D switch D: key
+UPDATE "page"
+    SET "status" = 'D', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R T W B D kill X: key
 DELETE FROM "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: many
+-- R T W B D kill X: keys
 DELETE FROM "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- W delay R: n that are due by runat
+-- W delay R: due by runat
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: one, of this session
+-- T bury B: key, of this session
 UPDATE "page"
-    SET "status" = 'B',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'B', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: many, of this session
+-- T bury B: keys, of this session
 UPDATE "page"
-    SET "status" = 'B',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'B', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: one, of this very take
+-- T bury B: key, of this very take
 UPDATE "page"
-    SET "status" = 'B',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'B', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: many, of this very take
+-- T bury B: keys, of this very take
 UPDATE "page"
-    SET "status" = 'B',
-        "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'B', "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig R: the oldest
+-- B dig R: first
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT 1)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig R: the n oldest
+-- B dig R: oldest
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig R: one
+-- B dig R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ttr R: n that are due by runat
+-- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release W with delay: one, of this session
+-- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release W with delay: one, of this very take
+-- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token
     RETURNING "id", "url", "title", "status", "runat";
 
--- T snatch W with delay: one
+-- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- W D restart W with delay: one
+-- W restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: the oldest
+-- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT 1)
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: the n oldest
+-- B dig W with delay: first
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: one
+-- B dig W with delay: oldest
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig W with delay: key
+UPDATE "page"
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat";
 
--- kill in RTWBD: n, whosesoever
+-- kill in RTWBD: all
 DELETE FROM "page"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'D');
 
--- kill in RTWBD: n, whosesoever, returned
+-- kill in RTWBD: each
 DELETE FROM "page"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
--- before a kill in each of several states, of which events are counted
-UPDATE xq_session
-    SET since = since
-    WHERE FALSE;
-
--- look at one task, and at who holds it
-SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
-    WHERE "id" = :k0;
-
--- R T W B D by_state
-SELECT "id", "url", "title", "status", "runat" FROM "page"
-    WHERE "status" = 'R'
-    ORDER BY "id" LIMIT :n;
-
--- taken
-SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
-    WHERE "status" = 'T';
-
--- stats
-SELECT tube, source, target, n, 1 FROM "page_xq_count";
-
--- check, recount: what the table holds
-SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
-    GROUP BY 1, 2;
-
--- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, n, 1 FROM "page_xq_count"
-    UNION ALL
-    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2) AS actual;
-
--- recount, reset: add to a counter
+-- count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)
-    VALUES (:tube, :source, :target, :count)
-    ON CONFLICT (tube, source, target) DO UPDATE
-    SET n = n + :count;
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "page_xq_count");
 
--- on_change: whether a change was committed
-CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
-
--- on_change: whether a change was committed
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- on_change: whether a change was committed
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
--- what is installed
+-- installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'page';
 
--- uninstall: forget this queue in xq_pause
-DELETE FROM xq_pause
-    WHERE queue = 'page';
+-- statuses in use
+SELECT "status", COUNT(*) FROM "page"
+    GROUP BY 1;
 
--- uninstall: forget this queue in xq_schedule
-DELETE FROM xq_schedule
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_rate
-DELETE FROM xq_rate
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_queue
-DELETE FROM xq_queue
-    WHERE name = 'page';
-
--- uninstall: the other queues
+-- queues
 SELECT name FROM xq_queue;
-
--- act: forget the operations that ended long ago
-DELETE FROM xq_operation
-    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
 
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- sessions: which process each is of
+-- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: which process it is of
+-- process
 SELECT host, pid, program FROM xq_session
     WHERE uuid = :uuid AND queue = '';
 
--- session: that it is there, and may hold tasks of this queue
+-- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'page', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: go on, for good or for a while
-UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
-        host = :host,
-        pid = :pid,
-        program = :program
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
-
--- session: join
+-- session is there
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
--- session: end later, with session_ttr
-UPDATE xq_session
-    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+-- sessions listed
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
 
--- session: whether it is to end
+-- rejoin session
+UPDATE xq_session
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, host = :host, pid = :pid, program = :program
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- expire session later
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session ends
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends IS NOT NULL;
 
--- session: whether it is over
+-- session over
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
--- session: end
+-- deregister session
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;
 
--- sessions: who lives, where, and for how long
-SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
-
--- configure
+-- set setting
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
@@ -617,29 +562,27 @@ INSERT INTO xq_pause (queue, tube, whole)
 DELETE FROM xq_pause
     WHERE queue = 'page' AND tube = :tube AND whole = :whole;
 
--- paused
+-- pauses
 SELECT queue, tube, whole FROM xq_pause;
 
--- every: the time
+-- time us
 SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
--- every: a new schedule
+-- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
     VALUES ('page', :name, :spec, :task, :next_us)
     ON CONFLICT (queue, name) DO NOTHING;
 
--- every, unschedule: the schedule of this name
+-- schedule
 SELECT spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
--- every: another schedule; and the next firing of one that fires
+-- set schedule
 UPDATE xq_schedule
-    SET spec = :spec,
-        task = :task,
-        next_us = :next_us
+    SET spec = :spec, task = :task, next_us = :next_us
     WHERE queue = 'page' AND name = :name;
 
--- unschedule
+-- drop schedule
 DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
@@ -648,28 +591,28 @@ SELECT name, spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
--- when schedules fire
+-- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL;
 
--- a schedule that fires
+-- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
--- wait: begin
+-- begin wait
 INSERT INTO "page_xq_wait" (k0, waiter, session, since)
     VALUES (:k0, :waiter, :uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
--- wait: how tasks ended
+-- ends
 SELECT waiter, event, target FROM "page_xq_wait"
     WHERE event IS NOT NULL;
 
--- wait: end
+-- end wait
 DELETE FROM "page_xq_wait"
     WHERE k0 = :k0 AND waiter = :waiter
     RETURNING event, target;
 
--- wait: forget those of a process that is gone
+-- forget waits
 DELETE FROM "page_xq_wait"
     WHERE session = :uuid;
 
@@ -678,18 +621,98 @@ SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
--- a take that waits: is there anything
+-- any ready
 SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R' LIMIT 1;
 
--- when something falls due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
+-- next due
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
--- before anything is read within the application's transaction
+-- begin writing
 UPDATE xq_session
     SET since = since
     WHERE FALSE;
 
--- what tasks there are, before another definition is installed
-SELECT "status", COUNT(*) FROM "page"
-    GROUP BY 1;
+-- taken
+SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") FROM "page"
+    WHERE "status" = 'T';
+
+-- counters
+SELECT tube, source, target, n, 1 FROM "page_xq_count";
+
+-- actual counts
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2;
+
+-- audit
+SELECT tube, source, target, n, 1 FROM "page_xq_count"
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2) AS actual;
+
+-- add counter
+INSERT INTO "page_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- forget operations
+DELETE FROM xq_operation
+    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
+-- savepoints
+CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
+
+-- savepoint noted
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
+
+-- savepoint kept
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
+    RETURNING number;
+
+-- look
+SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") FROM "page"
+    WHERE "id" = :k0;
+
+-- forget the queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'page';
+
+-- forget the queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'page';
+
+-- forget the queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_queue
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- lock before a kill in several states
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
+-- R T W B D by_state
+SELECT "id", "url", "title", "status", "runat" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n;

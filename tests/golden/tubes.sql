@@ -1,6 +1,6 @@
 -- Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
--- the others differ in the status after WHERE only.
+-- the others differ in the status only.
 
 -- install: the table xq_queue
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
@@ -42,166 +42,144 @@ INSERT INTO "mail_xq_count"
     ON CONFLICT DO NOTHING;
 
 -- install: the index mail_xq_oldest_R
-CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
-    ON "mail" ("priority", "id")
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R" ON "mail" ("priority", "id")
     WHERE "status" = 'R';
 
 -- install: the index mail_xq_oldest_R_of_tube
-CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R_of_tube"
-    ON "mail" ("tube", "priority", "id")
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R_of_tube" ON "mail" ("tube", "priority", "id")
     WHERE "status" = 'R' AND "tube" IS NOT NULL;
 
 -- install: the index mail_xq_oldest_B
-CREATE INDEX IF NOT EXISTS "mail_xq_oldest_B"
-    ON "mail" ("priority", "id")
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_B" ON "mail" ("priority", "id")
     WHERE "status" = 'B';
 
 -- install: the index mail_xq_runat
-CREATE INDEX IF NOT EXISTS "mail_xq_runat"
-    ON "mail" ("status", "runat")
+CREATE INDEX IF NOT EXISTS "mail_xq_runat" ON "mail" ("status", "runat")
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger mail_xq_insert
 DROP TRIGGER IF EXISTS "main"."mail_xq_insert";
 
 -- install: the trigger mail_xq_insert
-CREATE TRIGGER "mail_xq_insert" AFTER INSERT
-    ON "mail" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') BEGIN
+CREATE TRIGGER "mail_xq_insert" AFTER INSERT ON "mail" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') BEGIN
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END);
 END;
 
 -- install: the trigger mail_xq_update
 DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status"
-    ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
-    UPDATE "mail_xq_wait"
-        SET event = printf('write'),
-            target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN UPDATE "mail_xq_wait"
+    SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END);
 END;
 
 -- install: the trigger mail_xq_update_task
 DROP TRIGGER IF EXISTS "main"."mail_xq_update_task";
 
 -- install: the trigger mail_xq_update_task
-CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube"
-    ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN
-    UPDATE "mail_xq_count"
-        SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
-        WHERE tube = '' AND source = '' AND target = '';
-    DELETE FROM "mail_xq_count"
-        WHERE tube = '' AND source = '' AND target = '';
+CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN UPDATE "mail_xq_count"
+    SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
+    WHERE tube = '' AND source = '' AND target = '';
+DELETE FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '';
     INSERT INTO "mail_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+    WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
     INSERT INTO "mail_xq_count"
-        SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE NOT OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+    WHERE NOT OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
     INSERT INTO "mail_xq_count"
-        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
-        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('news', 'it''s') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
+    SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
+    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('news', 'it''s') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
     INSERT INTO "mail_xq_count"
-        SELECT NEW."tube", CASE WHEN COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
-        ON CONFLICT DO UPDATE
-        SET n = n + 1;
-    UPDATE "mail_xq_wait"
-        SET event = printf('write'),
-            target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+    SELECT NEW."tube", CASE WHEN COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "mail_xq_wait"
+    SET event = printf('write'), target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
+    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
+    WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
+    SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
+    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
     INSERT INTO "mail_xq_count"
-        VALUES ('', '', '', (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history"));
+    VALUES ('', '', '', (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history"));
 END;
 
 -- install: the trigger mail_xq_delete
 DROP TRIGGER IF EXISTS "main"."mail_xq_delete";
 
 -- install: the trigger mail_xq_delete
-CREATE TRIGGER "mail_xq_delete" AFTER DELETE
-    ON "mail" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') BEGIN
-    UPDATE "mail_xq_wait"
-        SET event = printf('write'),
-            target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
+CREATE TRIGGER "mail_xq_delete" AFTER DELETE ON "mail" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') BEGIN UPDATE "mail_xq_wait"
+    SET event = printf('write'), target = 'X'
+    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        VALUES (CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END);
+    VALUES (CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END);
 END;
 
 -- install: the trigger mail_xq_add_up
 DROP TRIGGER IF EXISTS "main"."mail_xq_add_up";
 
 -- install: the trigger mail_xq_add_up
-CREATE TRIGGER "mail_xq_add_up" AFTER UPDATE OF n
-    ON "mail_xq_count" WHEN NEW.target = '' BEGIN
+CREATE TRIGGER "mail_xq_add_up" AFTER UPDATE OF n ON "mail_xq_count" WHEN NEW.target = '' BEGIN
     INSERT INTO "mail_xq_count"
-        SELECT '', source, target, COUNT(*) FROM "mail_xq_history"
-        WHERE id > OLD.n AND id <= NEW.n AND source <> target
-        GROUP BY 2, 3
-        ON CONFLICT DO UPDATE
-        SET n = n + excluded.n;
+    SELECT '', source, target, COUNT(*) FROM "mail_xq_history"
+    WHERE id > OLD.n AND id <= NEW.n AND source <> target
+    GROUP BY 2, 3
+    ON CONFLICT DO UPDATE
+    SET n = n + excluded.n;
     INSERT INTO "mail_xq_count"
-        SELECT tube, source, target, COUNT(*) FROM "mail_xq_history"
-        WHERE id > OLD.n AND id <= NEW.n AND source <> target AND tube IN ('news', 'it''s')
-        GROUP BY 1, 2, 3
-        ON CONFLICT DO UPDATE
-        SET n = n + excluded.n;
+    SELECT tube, source, target, COUNT(*) FROM "mail_xq_history"
+    WHERE id > OLD.n AND id <= NEW.n AND source <> target AND tube IN ('news', 'it''s')
+    GROUP BY 1, 2, 3
+    ON CONFLICT DO UPDATE
+    SET n = n + excluded.n;
 END;
 
 -- install: the trigger mail_xq_noted
 DROP TRIGGER IF EXISTS "main"."mail_xq_noted";
 
 -- install: the trigger mail_xq_noted
-CREATE TRIGGER "mail_xq_noted" AFTER INSERT
-    ON "mail_xq_history" WHEN NEW.id % 1000 = 0 BEGIN
-    UPDATE "mail_xq_count"
-        SET n = NEW.id
-        WHERE tube = '' AND source = '' AND target = '';
+CREATE TRIGGER "mail_xq_noted" AFTER INSERT ON "mail_xq_history" WHEN NEW.id % 1000 = 0 BEGIN UPDATE "mail_xq_count"
+    SET n = NEW.id
+    WHERE tube = '' AND source = '' AND target = '';
 END;
 
 -- install: the trigger mail_xq_pruned
 DROP TRIGGER IF EXISTS "main"."mail_xq_pruned";
 
 -- install: the trigger mail_xq_pruned
-CREATE TRIGGER "mail_xq_pruned" BEFORE DELETE
-    ON "mail_xq_history" WHEN OLD.id >= (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') BEGIN
-    UPDATE "mail_xq_count"
-        SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
-        WHERE tube = '' AND source = '' AND target = '';
-    UPDATE "mail_xq_count"
-        SET n = COALESCE((SELECT MAX(id) FROM "mail_xq_history" WHERE id < OLD.id), 0)
-        WHERE tube = '' AND source = '' AND target = '' AND n = OLD.id;
+CREATE TRIGGER "mail_xq_pruned" BEFORE DELETE ON "mail_xq_history" WHEN OLD.id >= (SELECT n FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '') BEGIN UPDATE "mail_xq_count"
+    SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
+    WHERE tube = '' AND source = '' AND target = '';
+UPDATE "mail_xq_count"
+    SET n = COALESCE((SELECT MAX(id) FROM "mail_xq_history"
+    WHERE id < OLD.id), 0)
+    WHERE tube = '' AND source = '' AND target = '' AND n = OLD.id;
 END;
 
--- install: count what is there
-INSERT INTO "mail_xq_count" (tube, source, target, n)
-    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = ''));
-
--- install: record what is installed
+-- install: record
 DELETE FROM xq_queue
     WHERE name = 'mail';
 
--- install: record what is installed
+-- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('mail', 'VERSION', 'FINGERPRINT');
 
@@ -245,757 +223,603 @@ INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T: the oldest
+-- R take T: first
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999), "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T: the n oldest
+-- R take T: oldest
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999), "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T: the oldest of a tube
+-- R take T: first of a tube
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999), "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T: the n oldest of a tube
+-- R take T: oldest of a tube
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999), "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T: the oldest, while 2 tubes are paused
+-- R take T: first, while 2 tubes are paused
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999), "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T with ttr: the oldest
+-- R take T with ttr: first
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T with ttr: the n oldest
+-- R take T with ttr: oldest
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T with ttr: the oldest of a tube
+-- R take T with ttr: first of a tube
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T with ttr: the n oldest of a tube
+-- R take T with ttr: oldest of a tube
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R take T with ttr: the oldest, while 2 tubes are paused
+-- R take T with ttr: first, while 2 tubes are paused
 UPDATE "mail"
-    SET "status" = 'T',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
-        "owner" = :owner,
-        "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "owner" = :owner, "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND ("tube" IS NULL OR "tube" NOT IN (:skip0, :skip1)) AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z: one, of this session
+-- T ack Z: key, of this session
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z: many, of this session
+-- T ack Z: keys, of this session
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z: one, of this very take
+-- T ack Z: key, of this very take
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z: many, of this very take
+-- T ack Z: keys, of this very take
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z with delay: one, of this session
+-- T ack Z with delay: key, of this session
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z with delay: one, of this very take
+-- T ack Z with delay: key, of this very take
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ack Z with update={'address': ...}: one
+-- T ack Z with update={'address': ...}
 UPDATE "mail"
-    SET "address" = :f1,
-        "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "address" = :f1, "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: one, of this session
+-- T release R: key, of this session
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: many, of this session
+-- T release R: keys, of this session
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: one, of this very take
+-- T release R: key, of this very take
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: many, of this very take
+-- T release R: keys, of this very take
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: n of a session
+-- T release R: owned
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "id" IS NOT NULL AND "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail"
+    WHERE "id" IS NOT NULL AND "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R: n, whosesoever
+-- T release R: all
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "status" = 'T';
 
--- T release R: n, whosesoever, returned
+-- T release R: each
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R with ttl, ttr: one, of this session
+-- T release R with ttl, ttr: key, of this session
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release R with ttl, ttr: one, of this very take
+-- T release R with ttl, ttr: key, of this very take
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T snatch R: one
+-- T snatch R: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T snatch R with ttl, ttr: one
+-- T snatch R with ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T touch T with increment: one, of this session
+-- T touch T with increment: key, of this session
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T touch T with increment: one, of this very take
+-- T touch T with increment: key, of this very take
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W Z restart R: one
+-- W Z restart R: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W Z restart R with ttl, ttr: one
+-- W Z restart R with ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch R: one
+-- R switch R: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch R with ttl, ttr: one
+-- R switch R with ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch W with delay: one
+-- R B Z switch W with delay: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch W with delay, ttl, ttr: one
+-- R B Z switch W with delay, ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch B: one
+-- R W Z switch B: key
 UPDATE "mail"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "owner" = NULL
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch Z: one
+-- R W B switch Z: key
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R W B Z switch Z with delay: one
+-- R W B switch Z with delay: key
 UPDATE "mail"
-    SET "status" = 'Z',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R T W B Z kill X: one
+-- W B Z switch R: key
+UPDATE "mail"
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W B Z switch R with ttl, ttr: key
+UPDATE "mail"
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W switch W with delay: key
+UPDATE "mail"
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W switch W with delay, ttl, ttr: key
+UPDATE "mail"
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B switch B: key
+UPDATE "mail"
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- Z switch Z: key
+UPDATE "mail"
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'Z'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- Z switch Z with delay: key
+UPDATE "mail"
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'Z'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W B Z kill X: key
 DELETE FROM "mail"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R T W B Z kill X: many
+-- R T W B Z kill X: keys
 DELETE FROM "mail"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W delay R: n that are due by runat
+-- W delay R: due by runat
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "id" IS NOT NULL AND "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T bury B: one, of this session
+-- T bury B: key, of this session
 UPDATE "mail"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "owner" = NULL
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T bury B: many, of this session
+-- T bury B: keys, of this session
 UPDATE "mail"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "owner" = NULL
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T bury B: one, of this very take
+-- T bury B: key, of this very take
 UPDATE "mail"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "owner" = NULL
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T bury B: many, of this very take
+-- T bury B: keys, of this very take
 UPDATE "mail"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "owner" = NULL
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R: the oldest
+-- B dig R: first
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R: the n oldest
+-- B dig R: oldest
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R: one
+-- B dig R: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R with ttl, ttr: the oldest
+-- B dig R with ttl, ttr: first
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R with ttl, ttr: the n oldest
+-- B dig R with ttl, ttr: oldest
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig R with ttl, ttr: one
+-- B dig R with ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'R',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
-        "owner" = NULL
+    SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- Z zombie X: n that are due by runat
+-- Z zombie X: due by runat
 DELETE FROM "mail"
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'Z' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "id" IS NOT NULL AND "status" = 'Z' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R touch R with increment: one
+-- R touch R with increment: key
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R ttl X: n that are due by runat
+-- R ttl X: due by runat
 DELETE FROM "mail"
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'R' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "id" IS NOT NULL AND "status" = 'R' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T ttr R: n that are due by runat
+-- T ttr R: due by runat
 UPDATE "mail"
-    SET "status" = 'R',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "id" IS NOT NULL AND "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release W with delay: one, of this session
+-- T release W with delay: key, of this session
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release W with delay: one, of this very take
+-- T release W with delay: key, of this very take
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release W with delay, ttl, ttr: one, of this session
+-- T release W with delay, ttl, ttr: key, of this session
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T release W with delay, ttl, ttr: one, of this very take
+-- T release W with delay, ttl, ttr: key, of this very take
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T snatch W with delay: one
+-- T snatch W with delay: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- T snatch W with delay, ttl, ttr: one
+-- T snatch W with delay, ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W Z restart W with delay: one
+-- W restart W with delay: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W Z restart W with delay, ttl, ttr: one
+-- W restart W with delay, ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay: the oldest
+-- Z restart W with delay: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'Z'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay: the n oldest
+-- Z restart W with delay, ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'Z'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay: one
+-- B dig W with delay: first
 UPDATE "mail"
-    SET "status" = 'W',
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT 1)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay: oldest
+UPDATE "mail"
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay: key
+UPDATE "mail"
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay, ttl, ttr: the oldest
+-- B dig W with delay, ttl, ttr: first
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
-    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay, ttl, ttr: the n oldest
+-- B dig W with delay, ttl, ttr: oldest
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B"
+    WHERE "id" IS NOT NULL AND "status" = 'B'
+    ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- B dig W with delay, ttl, ttr: one
+-- B dig W with delay, ttl, ttr: key
 UPDATE "mail"
-    SET "status" = 'W',
-        "ttl" = :own_ttl,
-        "ttr" = :own_ttr,
-        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
-        "owner" = NULL
+    SET "status" = 'W', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- kill in RTWBZ: n, whosesoever
+-- kill in RTWBZ: all
 DELETE FROM "mail"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z');
 
--- kill in RTWBZ: n, whosesoever, returned
+-- kill in RTWBZ: each
 DELETE FROM "mail"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- before a kill in each of several states, of which events are counted
-UPDATE xq_session
-    SET since = since
-    WHERE FALSE;
-
--- look at one task, and at who holds it
-SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
-    WHERE "id" = :k0;
-
--- R T W B Z by_state
-SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr" FROM "mail"
-    WHERE "status" = 'R'
-    ORDER BY "priority", "id" LIMIT :n;
-
--- taken
-SELECT "id", "owner" FROM "mail"
-    WHERE "status" = 'T';
-
--- stats
-SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target UNION ALL SELECT tube, source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
-    GROUP BY 1, 2, 3;
-
--- check, recount: what the table holds
-SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
+-- count what is there
+INSERT INTO "mail_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
-    GROUP BY 1, 2;
+    GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count"
+    WHERE NOT (tube = '' AND source = '' AND target = ''));
 
--- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count" WHERE NOT (tube = '' AND source = '' AND target = '') UNION ALL SELECT '', source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target UNION ALL SELECT tube, source, target, 1 FROM "mail_xq_history" WHERE id > (SELECT n FROM "mail_xq_count" WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
-    GROUP BY 1, 2, 3
-    UNION ALL
-    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual;
-
--- recount, reset: add to a counter
-INSERT INTO "mail_xq_count" (tube, source, target, n)
-    VALUES (:tube, :source, :target, :count)
-    ON CONFLICT (tube, source, target) DO UPDATE
-    SET n = n + :count;
-
--- history
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "mail_xq_history") AS noted
-    WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
-    ORDER BY id;
-
--- history of a task, from one moment to another
-SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id)) END AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
-    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
-    ORDER BY id;
-
--- sweep: forget what is history
-DELETE FROM "mail_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
-
--- install(move=): tell the history of tasks in R that move to B
-INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-    SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
-    WHERE "status" = 'R';
-
--- on_change: whether a change was committed
-CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
-
--- on_change: whether a change was committed
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- on_change: whether a change was committed
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
--- what is installed
+-- installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'mail';
 
--- uninstall: forget this queue in xq_pause
-DELETE FROM xq_pause
-    WHERE queue = 'mail';
+-- statuses in use
+SELECT "status", COUNT(*) FROM "mail"
+    GROUP BY 1;
 
--- uninstall: forget this queue in xq_schedule
-DELETE FROM xq_schedule
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_rate
-DELETE FROM xq_rate
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_queue
-DELETE FROM xq_queue
-    WHERE name = 'mail';
-
--- uninstall: the other queues
+-- queues
 SELECT name FROM xq_queue;
-
--- act: forget the operations that ended long ago
-DELETE FROM xq_operation
-    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
 
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- sessions: which process each is of
+-- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: which process it is of
+-- process
 SELECT host, pid, program FROM xq_session
     WHERE uuid = :uuid AND queue = '';
 
--- session: that it is there, and may hold tasks of this queue
+-- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: go on, for good or for a while
-UPDATE xq_session
-    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease,
-        host = :host,
-        pid = :pid,
-        program = :program
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
-
--- session: join
+-- session is there
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
--- session: end later, with session_ttr
-UPDATE xq_session
-    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+-- sessions listed
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
 
--- session: whether it is to end
+-- rejoin session
+UPDATE xq_session
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, host = :host, pid = :pid, program = :program
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- expire session later
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session ends
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends IS NOT NULL;
 
--- session: whether it is over
+-- session over
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
--- session: end
+-- deregister session
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;
 
--- sessions: who lives, where, and for how long
-SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
-
--- configure
+-- set setting
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
@@ -1010,29 +834,27 @@ INSERT INTO xq_pause (queue, tube, whole)
 DELETE FROM xq_pause
     WHERE queue = 'mail' AND tube = :tube AND whole = :whole;
 
--- paused
+-- pauses
 SELECT queue, tube, whole FROM xq_pause;
 
--- every: the time
+-- time us
 SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
--- every: a new schedule
+-- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
     VALUES ('mail', :name, :spec, :task, :next_us)
     ON CONFLICT (queue, name) DO NOTHING;
 
--- every, unschedule: the schedule of this name
+-- schedule
 SELECT spec, task, next_us FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
--- every: another schedule; and the next firing of one that fires
+-- set schedule
 UPDATE xq_schedule
-    SET spec = :spec,
-        task = :task,
-        next_us = :next_us
+    SET spec = :spec, task = :task, next_us = :next_us
     WHERE queue = 'mail' AND name = :name;
 
--- unschedule
+-- drop schedule
 DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
@@ -1041,28 +863,28 @@ SELECT name, spec, task, next_us FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
--- when schedules fire
+-- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL;
 
--- a schedule that fires
+-- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
--- wait: begin
+-- begin wait
 INSERT INTO "mail_xq_wait" (k0, waiter, session, since)
     VALUES (:k0, :waiter, :uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
--- wait: how tasks ended
+-- ends
 SELECT waiter, event, target FROM "mail_xq_wait"
     WHERE event IS NOT NULL;
 
--- wait: end
+-- end wait
 DELETE FROM "mail_xq_wait"
     WHERE k0 = :k0 AND waiter = :waiter
     RETURNING event, target;
 
--- wait: forget those of a process that is gone
+-- forget waits
 DELETE FROM "mail_xq_wait"
     WHERE session = :uuid;
 
@@ -1071,18 +893,161 @@ SELECT k0, session, since FROM "mail_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
--- a take that waits: is there anything
+-- any ready
 SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
 
--- when something falls due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+-- next due
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'Z' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'R' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT at_us FROM "mail_xq_history"
+    WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
 
--- before anything is read within the application's transaction
+-- begin writing
 UPDATE xq_session
     SET since = since
     WHERE FALSE;
 
--- what tasks there are, before another definition is installed
-SELECT "status", COUNT(*) FROM "mail"
-    GROUP BY 1;
+-- taken
+SELECT "id", "owner" FROM "mail"
+    WHERE "status" = 'T';
+
+-- counters
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count"
+    WHERE NOT (tube = '' AND source = '' AND target = '')
+    UNION ALL
+    SELECT '', source, target, 1 FROM "mail_xq_history"
+    WHERE id > (SELECT n FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target
+    UNION ALL
+    SELECT tube, source, target, 1 FROM "mail_xq_history"
+    WHERE id > (SELECT n FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    GROUP BY 1, 2, 3;
+
+-- actual counts
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    GROUP BY 1, 2;
+
+-- audit
+SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n FROM "mail_xq_count"
+    WHERE NOT (tube = '' AND source = '' AND target = '')
+    UNION ALL
+    SELECT '', source, target, 1 FROM "mail_xq_history"
+    WHERE id > (SELECT n FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target
+    UNION ALL
+    SELECT tube, source, target, 1 FROM "mail_xq_history"
+    WHERE id > (SELECT n FROM "mail_xq_count"
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    GROUP BY 1, 2) AS actual;
+
+-- add counter
+INSERT INTO "mail_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- forget history
+DELETE FROM "mail_xq_history"
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history"
+    WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
+    ORDER BY id LIMIT :n) AS oldest
+    WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
+
+-- forget operations
+DELETE FROM xq_operation
+    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
+
+-- savepoints
+CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
+
+-- savepoint noted
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
+
+-- savepoint kept
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
+    RETURNING number;
+
+-- look
+SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
+    WHERE "id" = :k0;
+
+-- forget the queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_queue
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- lock before a kill in several states
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
+-- history
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key"
+    ORDER BY id)) END AS dur_us FROM "mail_xq_history") AS noted
+    WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
+    ORDER BY id;
+
+-- history of a task, from one moment to another
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason", CASE WHEN source <> 'X' THEN MAX(0, at_us - LAG(at_us) OVER (PARTITION BY "key"
+    ORDER BY id)) END AS dur_us FROM "mail_xq_history"
+    WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
+    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
+    ORDER BY id;
+
+-- install(move=): tell the history of tasks in R that move to B
+INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
+    WHERE "status" = 'R';
+
+-- R T W B Z by_state
+SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr" FROM "mail"
+    WHERE "status" = 'R'
+    ORDER BY "priority", "id" LIMIT :n;

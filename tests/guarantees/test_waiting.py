@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.conftest import SERVERS, Maker, database_on, live
+from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
 from tests.proxy import Proxy
-from tests.servers import Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, waiter
+from tests.support.servers_fail import own
 from xq.runtime import maintenance
 
 SOON = 0.05  # seconds until something falls due
@@ -78,26 +78,14 @@ def test_a_coroutine_wakes_by_a_put_of_a_thread(make_live):
     assert asyncio.run(main()) == 1
 
 
-@pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Maker]]:
-    """A server of this test's own, and queues there."""
-    kind = SERVERS[request.param]
-    if reason := kind.missing():
-        pytest.skip(reason)
-    with kind() as made:
-        made.create("app")
-        db = made.peewee("app")
-        yield made, live(db)
-        db.close()
-
-
-def test_a_take_outlives_a_restart_of_the_server(server):
-    its, make = server
-    Task = make()
-    waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
-    its.restart("immediate")
-    Task.put(task())
-    assert waiting.result().id == 1
+@pytest.mark.parametrize("kind", SERVERS.values(), ids=SERVERS)
+def test_a_take_outlives_a_restart_of_the_server(kind):
+    with own(kind) as server, closing(server.peewee("app")) as db:
+        Task = live(db)()
+        waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
+        server.restart("immediate")
+        Task.put(task())
+        assert waiting.result().id == 1
 
 
 @pytest.mark.parametrize("kind", SERVERS.values(), ids=SERVERS)

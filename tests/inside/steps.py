@@ -22,10 +22,9 @@ def look(db: pw.Database) -> None:
     mine.reaper.reap()
 
 
-def sleeps(waiting: Work | int | None) -> bool:
+def sleeps(waiting: Work) -> bool:
     """Return whether a thread sleeps until it is woken, and is not on its way there: drivers have a `wait`, too."""
-    thread = waiting.thread if isinstance(waiting, Work) else waiting
-    frame, above = sys._current_frames().get(thread or 0), list[Any]()
+    frame, above = sys._current_frames().get(waiting.thread or 0), list[Any]()
     while frame is not None and len(above) < 3:  # threading.Condition.wait, threading.Event.wait
         above.append(frame.f_code)
         frame = frame.f_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import ON_POSTGRES, SERVERS, database_on, live
-from tests.servers import Postgres, Server
+from tests.conftest import SERVERS, database_on, live
+from tests.servers import Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.servers_fail import own
 
@@ -22,10 +22,10 @@ FEATURES: xq.Features = {"keep": True, "ttr": 60, "delayed": True, "history": Tr
 ROOT = Path(__file__).parents[2]
 
 
-@contextmanager
-def database_of(kind: type[Server]) -> Iterator[tuple[pw.Database, Server, str]]:
-    """A connection to a new database, and the server and the name of it."""
-    with database_on(kind) as (server, name), closing(server.peewee(name)) as database:
+@pytest.fixture(params=["postgres"])
+def postgres(request: pytest.FixtureRequest) -> Iterator[tuple[pw.Database, Server, str]]:
+    """A new database of PostgreSQL, its server and its name."""
+    with database_on(SERVERS[request.param]) as (server, name), closing(server.peewee(name)) as database:
         yield database, server, name
 
 
@@ -40,9 +40,9 @@ def queue_on(
     return model
 
 
-@ON_POSTGRES
-def test_a_put_and_a_timer_notify_only_while_a_process_waits():
-    with database_of(Postgres) as (database, server, name), closing(server.peewee(name)) as ears:
+def test_a_put_and_a_timer_notify_only_while_a_process_waits(postgres):
+    database, server, name = postgres
+    with closing(server.peewee(name)) as ears:
         Task = queue_on(database, roles=("runat", "tube"))
         told: list[Any] = []
         ears.connection().add_notify_handler(told.append)
@@ -74,27 +74,26 @@ def test_a_put_and_a_timer_notify_only_while_a_process_waits():
             assert taken.result(STUCK).tube == "wanted"
 
 
-@ON_POSTGRES
-def test_a_queue_that_the_open_transaction_installs_takes_when_that_is_committed():
-    with database_of(Postgres) as (database, *_):
-        Task = queue_on(database, installed=False)
-        with database.atomic():
-            database.create_tables([Task])
-            Task.put({})
-            with pytest.raises(xq.ConfigurationError, match="take when the transaction that installs it is committed"):
-                Task.take()
-            assert Task.stats().counts["R"] == 1
-        assert Task.take().ack().status == "D"
-        assert is_exact(Task)
+def test_a_queue_that_the_open_transaction_installs_takes_when_that_is_committed(postgres):
+    database, *_ = postgres
+    Task = queue_on(database, installed=False)
+    with database.atomic():
+        database.create_tables([Task])
+        Task.put({})
+        with pytest.raises(xq.ConfigurationError, match="take when the transaction that installs it is committed"):
+            Task.take()
+        assert Task.stats().counts["R"] == 1
+    assert Task.take().ack().status == "D"
+    assert is_exact(Task)
 
 
-@ON_POSTGRES
-def test_the_history_is_complete_below_the_oldest_open_transaction():
+def test_the_history_is_complete_below_the_oldest_open_transaction(postgres):
     """By the query of docs/databases.md, for programs that read the history from where they left off."""
     lines = (ROOT / "docs" / "databases.md").read_text().splitlines()
     (query,) = (found[1] for line in lines if (found := re.search("`(SELECT [*] FROM page_xq_history [^`]*)`", line)))
     columns = query.replace("page_", "task_").replace("SELECT *", "SELECT xid, id, key, event")
-    with database_of(Postgres) as (database, server, name), closing(server.peewee(name)) as other:
+    database, server, name = postgres
+    with closing(server.peewee(name)) as other:
         Task, Late = queue_on(database), queue_on(other, installed=False)
         left_off = [0, 0]
 
@@ -178,7 +177,7 @@ def test_what_a_crash_undoes_where_commits_do_not_wait_is_undone_whole(kind, how
 @pytest.mark.parametrize("kind", SERVERS)
 def test_truncate_and_cascades_are_counted_or_check_tells_and_recount_repairs_it(kind):
     counts = kind == "postgres"  # no trigger of MariaDB hears of them
-    with database_of(SERVERS[kind]) as (database, *_):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as database:
         meta = type("Meta", (), {"database": database, "table_name": "site"})
         Site: Any = type("Site", (pw.Model,), {"Meta": meta})
         database.create_tables([Site])

@@ -9,15 +9,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
-from tests.steps import (
-    Work,
-    another_process,
-    eventually,
-    is_exact,
-    isolate,
-    state,
-    until_one_waits_for_a_lock,
-)
+from tests.steps import Work, another_process, eventually, is_exact, isolate, state, until_one_waits_for_a_lock
 from xq.adapters.peewee.connections import Place
 from xq.sessions import session as sessions
 

@@ -9,7 +9,7 @@ import peewee as pw
 import pytest
 
 from tests.conftest import SHARED
-from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
+from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, refers
 from xq.sessions import liveness
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
@@ -60,17 +60,10 @@ def test_a_row_that_cannot_be_moved_stops_no_other_where_a_session_is_left_or_a_
 
 
 def test_a_reference_that_is_looked_at_only_at_the_commit_stops_no_timer(make):
-    keep_references(make.db)
     Task = make({"ttl": True})
     deferred = None if isinstance(make.db, pw.MySQLDatabase) else "INITIALLY DEFERRED"
-    Child: Any = type(
-        "Child",
-        (pw.Model,),
-        {"task": pw.ForeignKeyField(Task, deferrable=deferred), "Meta": type("M", (), {"database": make.db})},
-    )
-    make.db.create_tables([Child])
     _, kept, _ = (Task.put({}, ttl=0) for _ in range(3))
-    Child.insert(task=kept.id).execute()
+    Child = refers(Task, kept, deferrable=deferred)
     assert Task.xq.sweep() == 2
     assert [task.id for task in Task.xq.by_state("R")] == [kept.id]
     Child.delete().execute()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import subprocess
@@ -286,15 +285,6 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, 
     assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
     (gone,) = [message for message in caplog.messages if message.startswith(f"session {lost} is gone")]
     assert f"pid {other.pid} on host" in gone
-
-
-@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "5"])
-def test_a_session_ttr_is_a_finite_number_of_seconds(make, value):
-    Task = make()
-    Task.xq.configure(session_ttr=7)
-    with pytest.raises((xq.BadValue, xq.BadType), match="session_ttr"):
-        Task.xq.configure(session_ttr=value)
-    assert list(make.db.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
 
 
 def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_live):

@@ -12,13 +12,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
-from tests.steps import (
-    STUCK,
-    Work,
-    eventually,
-    is_exact,
-    until_one_waits_for_a_lock,
-)
+from tests.steps import STUCK, Work, eventually, is_exact, until_one_waits_for_a_lock
 from xq.core.ports import ErrorKind
 
 

@@ -147,8 +147,7 @@ def postgres(tmp_path: Path) -> Iterator[pw.Database]:
 def plan_of_take(connection: Any, has: str = "SKIP LOCKED") -> str:
     """As this connection has prepared it, whatever the values."""
     ((name, values),) = connection.execute(
-        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s",
-        [f"%{has}%"],
+        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s", [f"%{has}%"]
     ).fetchall()
     connection.execute("SET plan_cache_mode = force_generic_plan")
     lines = connection.execute(f"EXPLAIN EXECUTE {name} ({', '.join(['NULL'] * values)})").fetchall()

@@ -189,12 +189,12 @@ WRITES: list[Callable[[Any, Any, Any], Any]] = [
 
 
 @contextmanager
-def full_disk(folder: Path, room: int = 60_000) -> Iterator[None]:
-    """Within, no file of this process may grow by more than this."""
+def full_disk(folder: Path) -> Iterator[None]:
+    """Within, no file of this process may grow by more than 60 kB."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = max(file.stat().st_size for file in folder.iterdir())
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + room, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 60_000, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-
 import pytest
 
 import xq
 from tests.factories import task
-from tests.inside.steps import sleeps
 from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, row
 from tests.support import wait as support
 from tests.support.wait import SOON, taken
 
 no_fallback, shared, full = support.no_fallback, support.shared, support.full
-
-
-@pytest.mark.parametrize("what", ["a take", "a wait"])
-def test_who_waits_can_be_interrupted_from_the_keyboard_and_leaves_nobody_waiting(shared, what):
-    put = shared.put(task())
-    if what == "a take":
-        shared.take()
-    mine = threading.get_ident()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-
-    def interrupt() -> None:
-        # Not before it sleeps: Peewee forgets a transaction that it is interrupted in beginning.
-        eventually(lambda: shared.xq.waiting() and sleeps(mine))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    interrupter = Work(shared._meta.database, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            shared.take(timeout=PATIENCE) if what == "a take" else shared.wait(put, timeout=PATIENCE)
-        interrupter.result()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert shared.xq.waiting() == []
-    assert not shared.xq._waiting.anybody
-    put = shared.put(task())
-    assert shared.take(timeout=PATIENCE) is not None
 
 
 def test_a_child_does_not_call_the_waiters_of_its_parent(shared):

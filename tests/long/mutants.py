@@ -281,14 +281,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/waiters.py",
         "        if ready:\n            self.takers.wake_first()\n        self.putters",
         "        self.putters",
-        (f"{CONTRACT}/test_waiting.py::test_a_take_of_another_process_wakes_by", f"{CONTRACT}/test_waiting.py"),
+        (f"{GUARANTEES}/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",),
     ),
     Mutant(
         "a waiter that leaves keeps the call it has not used",
         "xq/runtime/waiters.py",
         "            if waiter.woken:  # and leaves without a look: others must look, in any tube",
         "            if waiter.woken and self.waiters is None:",
-        (f"{UNIT}/test_wait.py",),
+        (f"{UNIT}/test_runtime.py",),
     ),
     Mutant(
         "a buried task counts as processed",
@@ -726,7 +726,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/lease.py",
         "self.ends_at = math.inf  #",
         "self.ends_at = math.inf if timeout is None else now + timeout  #",
-        (f"{UNIT}/test_workers.py",),
+        (f"{UNIT}/test_runtime.py",),
     ),
     Mutant(
         "PostgreSQL does not notify",
@@ -748,7 +748,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/engine/pauses.py",
         "if began < self._last:",
         "if began < 0:",
-        (f"{INSIDE}/test_take.py",),
+        (f"{INSIDE}/test_engine.py",),
         tier="rest",
     ),
     Mutant(

@@ -13,6 +13,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.conftest import Maker, live
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, is_exact
@@ -58,7 +59,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "patient": lambda Task: Task.take(timeout=60),
     "in a transaction": lambda Task: Task.take(),
 }
-KINDS = pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
+KINDS = pytest.mark.parametrize("kind", [Late, KeyboardInterrupt, xq.BadValue])  # the last may be of the application
 
 
 @KINDS
@@ -83,6 +84,9 @@ def test_an_interrupted_call_that_waits_leaves_nobody_waiting(make_db, kind, cal
     with interrupted(waiters, "_sleep", kind):
         Task.wait(put, timeout=PATIENCE) if put else Task.take(timeout=PATIENCE)
     assert Task.xq.waiting() == []
+    assert not Task.xq._waiting.anybody
+    assert Task.put({})
+    assert Task.take(timeout=PATIENCE)
 
 
 def all_are_there(Task: Any) -> None:

@@ -39,10 +39,7 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "Worked off: {'ack': 1999, 'bury': 1}\nBuried: 0 has no factors\nPrimes: 303\n",
         "The report, with plots: ",
     ),
-    "crawler": (
-        "Buried: /404, /404, /404, /404\n",
-        "Read 48 pages; requests at a time to each host: [1, 1, 1, 1]\n",
-    ),
+    "crawler": ("Buried: /404, /404, /404, /404\n", "Read 48 pages; requests at a time to each host: [1, 1, 1, 1]\n"),
     "console_fastapi": (
         "Nobody: 401\nBob looks: 200\nBob digs: 403\nAnn digs: 200\n",
         "The history: dig by ann: it answers again\n",

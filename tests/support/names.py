@@ -8,34 +8,9 @@ import peewee as pw
 import pytest
 
 NAMES = [
-    "order",
-    '"x',
-    '"',
-    ";--",
-    "a b",
-    "🦆",
-    "größe",
-    "%s",
-    "%(now)s",
-    ":now",
-    "?",
-    "a'b",
-    "{0}",
-    "{x}",
-    "a WHERE b",
-    "FROM changed",
-    "changed",
-    "old",
-    "$xq$",
-    "@here@",
-    "a:chosen",
-    ":rows",
-    "\\",
-    "`x`",
-    "[x]",
-    "a.b",
-    "a/*b",
-    "DROP TABLE task",
+    *("order", "old", "changed", "FROM changed", "a WHERE b", "DROP TABLE task"),  # words of SQL, and of xq's
+    *("%s", "%(now)s", ":now", ":rows", "a:chosen", "?", "{0}", "{x}", "$xq$", "@here@"),  # places for values
+    *('"', '"x', "a'b", "`x`", "[x]", "a.b", "a b", "\\", ";--", "a/*b", "🦆", "größe"),
 ]
 
 QUOTED = re.compile(r"""("[^"]*"|`[^`]*`)""")

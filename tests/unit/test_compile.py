@@ -37,9 +37,9 @@ def test_a_status_stands_in_the_sql_and_never_comes_as_a_value(name, database):
     queue = QUEUES[name](DATABASES[database]())
     for entry in entries(queue):
         if entry.source:
-            of_table = f"{dialect(queue).table}."
-            assert entry.status.replace(of_table, "") in (entry.first or entry.sql).replace(of_table, "")
-        assert not re.search(r":status\b", entry.sql)
+            of_table, its = f"{dialect(queue).table}.", entry.statement
+            assert entry.status.replace(of_table, "") in (its.lock or its.admitted or its.sql).replace(of_table, "")
+        assert not re.search(r":status\b", entry.text)
 
 
 # what a row writes follows from the state that it enters

@@ -48,6 +48,8 @@ MAKES_NOT: dict[str, list[dict[str, Any]]] = {
     "auto_increment": [{"id": pw.CharField(primary_key=True)}, {"id": pw.UUIDField(primary_key=True)}],
 }
 
+NO_RATES = ("", "100", "0/m", "1/x", "-1/m", "1.5/m", "1/0s", 100, {"limit": 5}, ["1/m"])
+
 # what stands in the error, what `make` is given
 DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     ("limit", {"features": {"limit": 0}}),
@@ -69,6 +71,7 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("primary key", {"attributes": {"meta": {"primary_key": False}}}),
     ("xq", {"attributes": {"xq": pw.TextField(null=True)}}),
+    (r"kick(.|\n)*methods=False", {"attributes": {"kick": pw.TextField(null=True)}}),
     # roles to different fields of the model
     *(
         ("", {"fields": fields})
@@ -97,6 +100,11 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     ("unique", {"features": {"unique": "WR", "delayed": True, "ttr": 60}, "roles": UNIQUE}),
     (r"unique.*role 'unique'", {"features": {"unique": True}, "roles": ("runat",)}),
     ("tube", {"tube_stats": ["a"]}),
+    *(("rate", {"features": {"rate": wrong}}) for wrong in NO_RATES),
+    ("limits by utube or by tube, not by 'name'", {"features": {"rate": {"limit": "1/m", "by": "name"}}}),
+    ("knows limit, by and burst, not 'per'", {"features": {"rate": {"limit": "1/m", "per": "tube"}}}),
+    ("burst is a number of tasks from 1 on, not 0", {"features": {"rate": {"limit": "1/m", "burst": 0}}}),
+    ("needs the role 'tube'", {"features": {"rate": {"limit": "1/m", "by": "tube"}}}),
     *(("tube_stats", {"roles": ("tube",), "tube_stats": wrong}) for wrong in ("a", [5], [None], [""], 5)),
     *(("methods", {"methods": wrong}) for wrong in (5, "put", ["put", "nonsense"])),
     # statuses: letters to different words
@@ -199,11 +207,6 @@ def test_the_verbs_that_are_wanted_are_on_the_model_and_a_completion_shows_what_
     assert not {"install", "recount", "adapter", "pipeline"} & shown
 
 
-def test_roles_are_told_with_the_fields_that_hold_them(make):
-    Task = make({"unique": "WRTB"}, roles=UNIQUE)
-    assert Task.xq.roles == {"status": "status", "runat": "runat", "unique": "job"}
-
-
 # calls
 
 Call = Callable[[Any], Any]
@@ -212,8 +215,8 @@ DELAYED = {"delayed": True, "keep": True, "ttr": 60}
 TIMED = {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5}
 LIMITED = {"ttl": 10, "ttr": 10}
 MOMENT = datetime(2027, 1, 1, tzinfo=UTC)
-NAIVE = MOMENT.replace(tzinfo=None)
 NOT_MANY = ("abc", b"abc", {"id": 1}, 5, None)
+NO_NAMES: list[Any] = [None, 7, "url", [1], [[]]]
 NO_MOMENTS = {True: BadType, "now": BadType, b"": BadType, math.nan: BadValue, math.inf: BadValue, 1e300: BadValue}
 
 
@@ -278,6 +281,31 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     (WORDED, BadValue, "act takes delay=", [ask("act", "dig", "state:buried", at=MOMENT)]),
     (WORDED, BadType, "timeout", [ask("release", 1, timeout=5)]),
     ({"history": True, "limit": 5}, BadValue, "no event 'history'", [ask("call", "history", 1)]),
+    ({}, BadType, "on_change takes a function", [ask("on_change", None), ask("on_change", "print")]),
+    ({}, BadValue, "", [ask("truncate", event) for event in ("", "a b", "x" * 65, "a-b", "\0")]),
+    ({}, BadType, "", [ask("truncate", event) for event in (None, 5, b"kill")]),
+    ({}, BadType, "a tube is named by text, not by 7", [ask("pause", 7), ask("resume", 7)]),
+    ({}, BadValue, "a tube to pause has a name of at most 255 characters, not 256", [ask("pause", "a" * 256)]),
+    ({}, BadValue, "session_ttr", [ask("configure", session_ttr=n) for n in (-1, math.nan, math.inf)]),
+    ({}, BadType, "session_ttr", [ask("configure", session_ttr="5")]),
+    ({}, BadValue, "", [ask("sql", "tkae")]),
+    ({}, BadType, "", [ask("sql", "take", "dealy"), ask("sql", []), ask("sql", "put", [])]),
+    ({}, BadType, "names", [ask("sql", event, update=n) for n in NO_NAMES for event in ("put", "ack")]),
+    (OWNED, BadValue, "actor is", [ask("acting", actor) for actor in ("", "  ", "a" * 256, "a\0b")]),
+    (OWNED, BadType, "actor is", [ask("acting", actor) for actor in (7, b"ann")]),
+    (OWNED, BadValue, "act does one of dig, kill, snatch, restart, release to", [ask("act", "ack", "")]),
+    (OWNED, BadValue, "act does one of", [ask("act", 7, "")]),
+    (OWNED, BadType, "a filter is text", [ask("act", "dig", None)]),
+    (OWNED, BadValue, "has the states", [ask("act", "dig", "state:Q")]),
+    (OWNED, BadValue, "chunk is a number of tasks from 1 to 1,000", [ask("act", "dig", "", chunk=0)]),
+    (OWNED, BadType, "chunk is a number of tasks", [ask("act", "dig", "", chunk="2")]),
+    (OWNED, BadValue, "actor is a text", [ask("act", "dig", "", actor="")]),
+    (OWNED, BadType, "reason is text", [ask("act", "dig", "", reason=7)]),
+    (WORDED, BadValue, "delay", [ask("act", "dig", "", delay=-1)]),
+    (WORDED, BadType, "no option 'speed'", [ask("act", "dig", "", speed=1)]),
+    (WORDED, BadType, "no option 'delay'", [ask("act", "kill", "", delay=1)]),
+    (WORDED, FeatureOff, "buried='any'", [ask("act", "bury", "")]),
+    ({}, BadType, "named by its number", [ask("operation", "7")]),
 ]
 
 
@@ -292,7 +320,7 @@ def test_a_call_is_refused_before_any_sql_runs(make, subtests):
 
 LIVES = {"ttl", "lifetime"}
 
-# the features of which one is named, the calls
+# the features, or roles, of which one is named, the calls
 OFF: list[tuple[set[str], list[Call]]] = [
     ({"delayed"}, [ask("put", {}, delay=5), ask("put_many", [{}], delay=5), ask("snatch", 1, delay=5)]),
     ({"delayed"}, [ask("put", {}, at=MOMENT), ask("release", 1, at=MOMENT)]),
@@ -305,18 +333,21 @@ OFF: list[tuple[set[str], list[Call]]] = [
     (LIVES | {"ttr"}, [ask("touch", 1, 5)]),
     ({"delayed", "keep", "zombie"}, [ask("restart", 1)]),
     ({"unique"}, [ask("put", {}, on_conflict="skip")]),
-    ({"history"}, [ask("history"), lambda Task: Task.xq.History]),
+    ({"history"}, [ask("history"), lambda Task: Task.xq.History, ask("timeline", 1)]),
+    ({"error"}, [ask("find", "error:a"), ask("find", "failure:a"), ask("failures")]),
+    ({"unique"}, [ask("find", "unique:a")]),
+    ({"tube"}, [ask("take", tube="left"), ask("pause", "left"), ask("resume", "left")]),
 ]
 
 
-def test_what_belongs_to_a_feature_that_is_off_names_the_feature(make, subtests):
+def test_what_belongs_to_a_feature_that_is_off_or_to_a_role_that_is_not_mapped_names_it(make, subtests):
     Task = make({}, roles=())
     for features, calls in OFF:
         for number, call in enumerate(calls):
             with subtests.test(f"{sorted(features)} {number}"):
                 with pytest.raises(FeatureOff) as off:
                     call(Task)
-                assert off.value.feature in features
+                assert {off.value.feature, off.value.role} & features
                 assert any(feature in str(off.value) for feature in features)
 
 
@@ -342,12 +373,6 @@ def test_django_that_is_missing_is_named_by_its_extra(monkeypatch):
     monkeypatch.setattr("xq.adapters.django.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"^pip install 'xq-tables\[django\]'"):
         from xq.adapters.django import TaskFields  # noqa: F401
-
-
-def test_a_tube_needs_the_role(make):
-    with pytest.raises(FeatureOff, match="tube") as off:
-        make().take(tube="left")
-    assert off.value.role == "tube"
 
 
 def test_a_call_before_there_is_a_database_says_so(make, subtests):

@@ -36,8 +36,8 @@ def has(at: float, token: str, since: float | None = None, until: float | None =
     return [at, "has", 1, token, at if since is None else since, until]
 
 
-def lets_go(at: float, token: str, event: str = "ack") -> list[Any]:
-    return [at, "lets go", 1, token, event, None]
+def lets_go(at: float, token: str) -> list[Any]:
+    return [at, "lets go", 1, token, "ack", None]
 
 
 FOUND = [f"task 1 was handed to {B} while {A} had it"]
@@ -61,7 +61,7 @@ JUDGED: dict[str, tuple[list[Any], list[Any], dict[str, Any], bool]] = {
 @pytest.mark.parametrize("what", JUDGED)
 def test_a_task_is_in_two_hands_only_if_it_is_handed_out_while_another_has_it(two_hands, what):
     *logs, options, is_found = JUDGED[what]
-    assert two_hands(*logs, **options) == [f"task 1 was handed to {B} while {A} had it"] * is_found
+    assert two_hands(*logs, **options) == FOUND * is_found
 
 
 def test_what_was_let_go_of_in_a_transaction_that_was_undone_was_in_hand_all_the_time(two_hands):

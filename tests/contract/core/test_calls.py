@@ -309,6 +309,14 @@ def test_release_all_gives_every_taken_task_back(queue):
     assert queue.xq.release_all() == 0
 
 
+def test_any_number_of_tasks_may_be_asked_for(queue):
+    huge = 10**5000  # so long that Python refuses to write it down
+    queue.xq.put_many(tasks(2))
+    assert len(queue.xq.take_many(huge)) == 2
+    assert queue.dig(n=huge) == []
+    assert len(queue.xq.by_state("T", huge)) == 2
+
+
 def test_truncate_deletes_every_task_and_counts_it(queue):
     for here in "BZWTR":
         bring(queue, here)
@@ -330,6 +338,16 @@ def test_to_look_at_tasks_changes_nothing(queue):
     assert [each.name for each in queue.xq.by_state("R")] == ["a", "b", "c"]
     assert [queue.xq.count(here) for here in ("B", "Z", "W", "T", "R", None)] == [1, 1, 1, 1, 3, 7]
     assert queue.stats() == seen
+
+
+def test_each_call_that_moves_tasks_shows_the_statements_that_it_runs(make):
+    queue = make({"buried": True, "delayed": True, "keep": True}, roles=("runat", "tube")).xq
+    for event in ("put", "take", "ack", "release", "bury", "dig", "kill"):
+        assert "task" in queue.sql(event), event
+    assert "INSERT" in queue.sql("put", "delay", n=3)
+    assert "name" in queue.sql("ack", update=["name"])
+    assert ":tube" in queue.sql("take", "timeout", "tube")
+    assert queue.sql("kill").count("DELETE") == len("RTWBD")
 
 
 def test_a_state_of_the_users_own_is_a_state(make):

@@ -173,6 +173,22 @@ def test_a_session_is_current_in_the_thread_that_entered_it_only(make_shared, ow
         assert taken.ack().status == "D", "this thread had not left the session yet"
 
 
+def test_a_session_left_in_another_thread_than_it_was_entered_in_is_closed(shared):
+    put = shared.put(task())
+    session = shared.xq.session()
+
+    def work():
+        with session:
+            yield shared.take()
+
+    running = work()
+    assert next(running).id == put.id
+    in_threads(shared._meta.database, running.close)
+    assert session.closed
+    assert state(shared, put) == "R"
+    assert shared.xq.taken() == []
+
+
 # takes
 
 

@@ -8,7 +8,7 @@ import peewee as pw
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import is_exact, keep_references, names, state, transitions
+from tests.steps import is_exact, names, refers, state, transitions
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -93,30 +93,14 @@ def test_take_sees_what_fell_due_though_nothing_swept(make):
 
 
 def test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delete_it(make):
-    keep_references(make.db)
     Task = make({"ttl": True}, roles=("runat", "tube"))
-    meta = type("Meta", (), {"database": make.db})
-    Line: Any = type("Line", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
-    make.db.create_tables([Line])
     expired, good = Task.put(task(tube="a"), ttl=1), Task.put(task(tube="b"))
-    Line.insert(task=expired.id).execute()
+    refers(Task, expired)
     Task.xq.clock.tick(2)
     assert Task.take(tube="a") is None
     assert [taken.id for taken in Task.xq.take_many(2)] == [good.id]
     assert Task.take() is None
     assert state(Task, expired) == "R"
-
-
-# how long it is held
-
-
-def test_take_holds_for_the_ttr_given_else_the_tasks_own_else_the_default(make):
-    Task = make({"ttr": 60}, roles=("runat", "ttr"))
-    Task.xq.put_many([{"name": "own", "ttr": 20}, {"name": "given", "ttr": 20}, {"name": "default"}])
-    now = Task.xq.clock.now
-    assert Task.take().runat == now + 20
-    assert Task.take(ttr=5).runat == now + 5
-    assert Task.take().runat == now + 60
 
 
 # rows of other writers

@@ -136,6 +136,9 @@ def check_due(Task: Any, queue: str, line: xq.Transition) -> None:
     Task.update(runat=None, deadline=None).execute()
     Task.xq.clock.tick(1)
     now = Task.xq.clock.now
+    Task.update({line.due: now + 1}).execute()
+    assert Task.xq.sweep() == 0
+    assert state(Task, task) == line.source, "not before its time"
     Task.update({line.due: now}).execute()
     seen = transitions(Task)
 
@@ -166,23 +169,6 @@ def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, subt
         with subtests.test(label):
             empty(Task)
             check_due(Task, queue, line)
-
-
-def check_not_yet(Task: Any, queue: str, line: xq.Transition) -> None:
-    task = bring(Task, line.source)
-    Task.update(runat=None, deadline=None).execute()
-    Task.update({line.due: Task.xq.clock.now + 1}).execute()
-    assert Task.xq.sweep() == 0
-    assert state(Task, task) == line.source
-
-
-@pytest.mark.parametrize("queue", QUEUES)
-def test_nothing_moves_before_its_time(make, queue, subtests):
-    Task = make(**QUEUES[queue]["make"])
-    for line, label in lines_of(queue, due=True):
-        with subtests.test(label):
-            empty(Task)
-            check_not_yet(Task, queue, line)
 
 
 @pytest.mark.parametrize("queue", QUEUES)

@@ -79,6 +79,16 @@ def test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate(queue):
         queue.xq.truncate()
 
 
+def test_what_the_table_refuses_is_no_duplicate(make):
+    jobs = pw.IntegerField(default=0)  # the name begins as that of the role
+    Task = make(FEATURES, roles=ROLES, attributes={"jobs": jobs})
+    buried = bring(Task, "B", {"job": "a"})
+    for call in (lambda: Task.put({"job": "b", "jobs": None}), lambda: Task.dig(buried.id, update={"jobs": None})):
+        with pytest.raises(pw.IntegrityError):
+            call()
+    assert (Task.xq.count(), row(Task, buried).status) == (1, "B")
+
+
 def test_a_duplicate_leaves_the_transaction_usable(queue):
     buried = bring(queue, "B", {"job": "a"})
     with queue._meta.database.atomic():

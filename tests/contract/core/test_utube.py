@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import DATABASES, SERVERS, Maker, live
+from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import PATIENCE, STUCK, Work, elsewhere, eventually, is_exact, isolate, transitions
 from tests.support.stories import played
 
 FEATURES = {"utube": True, "delayed": True, "buried": "any", "ttl": True, "ttr": True, "keep": True}
 ROLES = ("runat", "priority", "utube", "owner")
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 
 
 @pytest.fixture
@@ -34,13 +33,6 @@ def taken(Task: Any, n: int = 1) -> list[str]:
     """The names of the next tasks, taken one by one until none comes, or so many."""
     found = [Task.take() for _ in range(n)]
     return [one.name for one in found if one]
-
-
-@pytest.fixture(params=SERVERS)
-def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
-    """Makes queues on a server."""
-    with DATABASES[request.param](tmp_path) as db:
-        yield live(db)
 
 
 def all_heard(Task: Any) -> None:
@@ -236,9 +228,10 @@ def test_a_transaction_takes_what_it_has_put_and_what_it_has_made_room_for(queue
     assert is_exact(queue)
 
 
-def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_server):
-    isolate(make_server.db, "READ COMMITTED")  # else MariaDB locks gaps
-    Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
+@ON_SERVERS
+def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_live):
+    isolate(make_live.db, "READ COMMITTED")  # else MariaDB locks gaps
+    Task = make_live({"utube": True, "keep": True}, roles=("utube", "owner"))
     put(Task, "a0", "b0", "c0", "d0")
     all_heard(Task)
 
@@ -246,65 +239,68 @@ def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_server):
         put(Task, "a1", "e1", "f0", *(f"{utube}0" for utube in "ghijk"))
         return taken(Task, 19)
 
-    with make_server.db.atomic():
+    with make_live.db.atomic():
         put(Task, "e0")
         assert taken(Task, 1) == ["a0"]
-        assert {*Work(make_server.db, others).result()} - {"e1"} == {f"{utube}0" for utube in "bcdfghijk"}
+        assert {*Work(make_live.db, others).result()} - {"e1"} == {f"{utube}0" for utube in "bcdfghijk"}
     Task.xq.ack(1)
     assert "a1" in taken(Task, 9)
     assert is_exact(Task)
 
 
-def test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up(make_server):
-    Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
+@ON_SERVERS
+def test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up(make_live):
+    Task = make_live({"utube": True, "keep": True}, roles=("utube", "owner"))
     put(Task, "a0", "b0")
     all_heard(Task)
 
     def many() -> int:
         put(Task, *["a1"] * 50)
         assert taken(Task, 2) == ["b0"]
-        ((n,),) = make_server.db.execute_sql("SELECT COUNT(*) FROM task_xq_dirty_groups").fetchall()
+        ((n,),) = make_live.db.execute_sql("SELECT COUNT(*) FROM task_xq_dirty_groups").fetchall()
         return int(n)
 
-    with make_server.db.atomic():
+    with make_live.db.atomic():
         assert taken(Task, 1) == ["a0"]
-        assert Work(make_server.db, many).result() <= 1
+        assert Work(make_live.db, many).result() <= 1
     Task.xq.ack(1)
     assert taken(Task, 2) == ["a1"]
     assert is_exact(Task)
 
 
-def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_server):
+@ON_SERVERS
+def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_live):
     all_have_one = {"utube": pw.CharField()}  # else MariaDB also locks the place where tasks without one would stand
-    Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"), attributes=all_have_one)
-    elsewhere(make_server.db, lambda: put(Task, "a0", "a1"))
+    Task = make_live({"utube": True, "keep": True}, roles=("utube", "owner"), attributes=all_have_one)
+    elsewhere(make_live.db, lambda: put(Task, "a0", "a1"))
 
     def others() -> None:
         Task.take().ack()
         all_heard(Task)
 
-    with make_server.db.atomic():
+    with make_live.db.atomic():
         assert Task.select().count() == 2  # from here on MariaDB sees what was there then
-        Work(make_server.db, others).result()
+        Work(make_live.db, others).result()
         assert taken(Task, 1) == ["a1"]
-        Work(make_server.db, lambda: put(Task, "b0", "c0")).result()  # and nobody waits
+        Work(make_live.db, lambda: put(Task, "b0", "c0")).result()  # and nobody waits
     all_heard(Task)  # else a take skips the utube whose head the maintenance thread refreshes just then
     assert taken(Task, 3) == ["b0", "c0"]
     assert is_exact(Task)
 
 
+@ON_SERVERS
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize("acts", ["put ack", "ack put"])
-def test_a_put_and_an_ack_that_do_not_see_each_other_forget_no_task(make_server, level, acts):
-    isolate(make_server.db, level)
-    Task = make_server({"utube": True}, roles=("utube", "owner"))
+def test_a_put_and_an_ack_that_do_not_see_each_other_forget_no_task(make_live, level, acts):
+    isolate(make_live.db, level)
+    Task = make_live({"utube": True}, roles=("utube", "owner"))
     put(Task, "a0")
     held = Task.take(timeout=STUCK)  # a take skips a group whose head another connection refreshes
     all_heard(Task)
     first, second = ({"put": lambda: put(Task, "a1"), "ack": held.ack}[act] for act in acts.split())
-    with make_server.db.atomic():
+    with make_live.db.atomic():
         first()
-        Work(make_server.db, second).result()  # a put waits for no other call, and none waits for it
+        Work(make_live.db, second).result()  # a put waits for no other call, and none waits for it
     assert is_exact(Task)
     assert Task.take(timeout=STUCK).name == "a1"
     assert Task.take() is None

@@ -1,123 +1,144 @@
 -- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
--- the others differ in the status after WHERE only.
+-- the others differ in the status only.
 
 -- install: the table xq_queue
-CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
 
 -- install: the table xq_session
-BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-        ADD COLUMN pid BIGINT,
-        ADD COLUMN program VARCHAR(60) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin; END IF; END;
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN pid BIGINT, ADD COLUMN program VARCHAR(60) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+END IF;
+END;
 
 -- install: the table xq_setting
-CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
 
 -- install: the table xq_pause
-CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
 
 -- install: the table xq_rate
-CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
 
 -- install: the table xq_operation
-CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
 
 -- install: the table xq_slot
-CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
 
 -- install: the table xq_alive
-CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
 
 -- install: the table page_xq_count
-CREATE TABLE IF NOT EXISTS `page_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS `page_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, target VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB;
 
 -- install: the table page_xq_wait
-CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
+CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', session VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, target VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
     SELECT `id` AS k0 FROM `page` LIMIT 0;
 
 -- install: the table page_xq_owner
-CREATE TABLE IF NOT EXISTS `page_xq_owner` (owner VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', PRIMARY KEY (`id`)) ENGINE = InnoDB AS
+CREATE TABLE IF NOT EXISTS `page_xq_owner` (owner VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', PRIMARY KEY (`id`)) ENGINE = InnoDB AS
     SELECT `id` FROM `page` LIMIT 0;
 
 -- install: the index page_xq_oldest_R
-CREATE INDEX IF NOT EXISTS `page_xq_oldest_R`
-    ON `page` (`status`, `id`);
+CREATE INDEX IF NOT EXISTS `page_xq_oldest_R` ON `page` (`status`, `id`);
 
 -- install: the index page_xq_oldest_B
-CREATE INDEX IF NOT EXISTS `page_xq_oldest_B`
-    ON `page` (`status`, `id`);
+CREATE INDEX IF NOT EXISTS `page_xq_oldest_B` ON `page` (`status`, `id`);
 
 -- install: the index page_xq_runat
-CREATE INDEX IF NOT EXISTS `page_xq_runat`
-    ON `page` (`status`, `runat`);
+CREATE INDEX IF NOT EXISTS `page_xq_runat` ON `page` (`status`, `runat`);
 
 -- install: the trigger page_xq_insert
-CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT
-    ON `page` FOR EACH ROW BEGIN
-    DECLARE new_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    IF new_state <> 'X' THEN INSERT INTO `page_xq_count` (tube, source, target, n)
-        VALUES ('', 'X', new_state, 1);
-    END IF;
+CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT ON `page` FOR EACH ROW BEGIN DECLARE new_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+IF new_state <> 'X' THEN
+    INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES ('', 'X', new_state, 1);
+END IF;
 END;
 
 -- install: the trigger page_xq_update
-CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE
-    ON `page` FOR EACH ROW BEGIN
-    DECLARE old_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    DECLARE new_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
-    IF old_state <> new_state THEN INSERT INTO `page_xq_count` (tube, source, target, n)
-        VALUES ('', old_state, new_state, 1);
-    END IF;
-    IF old_state = 'T' AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR other_key) THEN DELETE FROM `page_xq_owner`
-        WHERE `page_xq_owner`.`id` = OLD.`id`;
-    END IF;
-    IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = IF(other_key, 'X', new_state)
-        WHERE k0 = OLD.`id` AND event IS NULL;
-    END IF;
+CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE ON `page` FOR EACH ROW BEGIN DECLARE old_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+DECLARE new_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+IF old_state <> new_state THEN
+    INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES ('', old_state, new_state, 1);
+END IF;
+IF old_state = 'T' AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR other_key) THEN DELETE FROM `page_xq_owner`
+    WHERE `page_xq_owner`.`id` = OLD.`id`;
+END IF;
+IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = IF(other_key, 'X', new_state)
+    WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
 END;
 
 -- install: the trigger page_xq_delete
-CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE
-    ON `page` FOR EACH ROW BEGIN
-    DECLARE old_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    IF old_state <> 'X' THEN INSERT INTO `page_xq_count` (tube, source, target, n)
-        VALUES ('', old_state, 'X', 1);
-    END IF;
-    IF old_state = 'T' THEN DELETE FROM `page_xq_owner`
-        WHERE `page_xq_owner`.`id` = OLD.`id`;
-    END IF;
-    IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = 'X'
-        WHERE k0 = OLD.`id` AND event IS NULL;
-    END IF;
+CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE ON `page` FOR EACH ROW BEGIN DECLARE old_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+IF old_state <> 'X' THEN
+    INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES ('', old_state, 'X', 1);
+END IF;
+IF old_state = 'T' THEN DELETE FROM `page_xq_owner`
+    WHERE `page_xq_owner`.`id` = OLD.`id`;
+END IF;
+IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = 'X'
+    WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
 END;
 
--- install: count what is there
-INSERT INTO `page_xq_count` (tube, source, target, n)
-    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page` WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM `page_xq_count`);
-
--- install: record what is installed
+-- install: record
 DELETE FROM xq_queue
     WHERE name = 'page';
 
--- install: record what is installed
+-- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
@@ -141,723 +162,504 @@ INSERT INTO `page` (`url`, `title`, `status`, `runat`)
     VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     RETURNING `id`, `url`, `title`, `status`, `runat`;
 
--- R take T: the oldest
+-- R take T: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows
-    ON DUPLICATE KEY UPDATE owner =
-    VALUES(owner);
--- and then
+    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T: the n oldest
+-- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows
-    ON DUPLICATE KEY UPDATE owner =
-    VALUES(owner);
--- and then
+    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the oldest
+-- R take T with ttr: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows
-    ON DUPLICATE KEY UPDATE owner =
-    VALUES(owner);
--- and then
+    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the n oldest
+-- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows
-    ON DUPLICATE KEY UPDATE owner =
-    VALUES(owner);
--- and then
+    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack D: one, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T ack D: key, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack D: many, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T ack D: keys, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack D: one, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T ack D: key, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack D: many, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T ack D: keys, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack D with update={'url': ...}: one
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T ack D with update={'url': ...}
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `url` = :f1,
-        `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: one, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T release R: key, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: many, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T release R: keys, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: one, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T release R: key, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: many, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T release R: keys, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: n of a session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+-- T release R: owned
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: n, whosesoever
+-- T release R: all
 UPDATE `page`
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
--- T release R: n, whosesoever, returned
+-- T release R: each
 SELECT `page`.`id` FROM `page`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch R: one
+-- T snatch R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T touch T with increment: one, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T touch T with increment: key, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T touch T with increment: one, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T touch T with increment: key, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W D restart R: one
+-- W D restart R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B D switch R: one
+-- R W B D switch R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B D switch W with delay: one
+-- R W B D switch W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B D switch B: one
+-- R W B D switch B: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B D switch D: one
+-- R W B D switch D: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R T W B D kill X: one
+-- R T W B D kill X: key
 SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T W B D kill X: many
+-- R T W B D kill X: keys
 SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- W delay R: n that are due by runat
+-- W delay R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: one, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T bury B: key, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: many, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T bury B: keys, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: one, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T bury B: key, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: many, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T bury B: keys, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: the oldest
+-- B dig R: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: the n oldest
+-- B dig R: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: one
+-- B dig R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ttr R: n that are due by runat
+-- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R',
-        `runat` = NULL
+    SET `status` = 'R', `runat` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay: one, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+-- T release W with delay: key, of this session
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay: one, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
-    ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;
--- and where that returns rows
+-- T release W with delay: key, of this very take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch W with delay: one
+-- T snatch W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W D restart W with delay: one
+-- W D restart W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: the oldest
+-- B dig W with delay: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: the n oldest
+-- B dig W with delay: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: one
+-- B dig W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
--- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- kill in RTWBD: n, whosesoever
+-- kill in RTWBD: all
 DELETE `page` FROM `page` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
--- kill in RTWBD: n, whosesoever, returned
+-- kill in RTWBD: each
 SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
--- and where that returns rows
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- before a kill in each of several states, of which events are counted
-SELECT COUNT(*) FROM `page` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
-
--- look at one task, and at who holds it
-SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`
-    WHERE `id` = :k0;
-
--- R T W B D by_state
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `id` LIMIT :n;
-
--- taken
-SELECT `id`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
-
--- stats
-SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
-    GROUP BY tube, source, target;
-
--- check, recount: what the table holds
-SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page`
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))
-    GROUP BY 1, 2;
-
--- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
-    GROUP BY tube, source, target
-    UNION ALL
-    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page` WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) GROUP BY 1, 2) AS actual;
-
--- recount, reset: add to a counter
+-- count what is there
 INSERT INTO `page_xq_count` (tube, source, target, n)
-    VALUES (:tube, :source, :target, :count);
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))
+    GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `page_xq_count`);
 
--- on_change: whether a change was committed
-CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
-
--- on_change: whether a change was committed
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- on_change: whether a change was committed
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
--- what is installed
+-- installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'page';
 
--- uninstall: forget this queue in xq_pause
-DELETE FROM xq_pause
-    WHERE queue = 'page';
+-- statuses in use
+SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `page`
+    GROUP BY 1;
 
--- uninstall: forget this queue in xq_schedule
-DELETE FROM xq_schedule
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_rate
-DELETE FROM xq_rate
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_queue
-DELETE FROM xq_queue
-    WHERE name = 'page';
-
--- uninstall: the other queues
+-- queues
 SELECT name FROM xq_queue;
-
--- act: forget the operations that ended long ago
-DELETE FROM xq_operation
-    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
 
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- sessions: which process each is of
+-- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: which process it is of
+-- process
 SELECT host, pid, program FROM xq_session
     WHERE uuid = :uuid AND queue = '';
 
--- session: that it is there, and may hold tasks of this queue
+-- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
-    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'page', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program)
-    ON DUPLICATE KEY UPDATE uuid = uuid;
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'page', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program) ON DUPLICATE KEY UPDATE uuid = uuid;
 
--- session: go on, for good or for a while
-UPDATE xq_session
-    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease,
-        host = :host,
-        pid = :pid,
-        program = :program
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
-
--- session: join
+-- session is there
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
 
--- session: end later, with session_ttr
-UPDATE xq_session
-    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+-- sessions listed
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
 
--- session: whether it is to end
+-- rejoin session
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease, host = :host, pid = :pid, program = :program
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- expire session later
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session ends
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends IS NOT NULL;
 
--- session: whether it is over
+-- session over
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
 
--- session: end
+-- deregister session
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;
 
--- sessions: who lives, where, and for how long
-SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
-
--- configure
+-- set setting
 INSERT INTO xq_setting (name, value)
-    VALUES (:name, :value)
-    ON DUPLICATE KEY UPDATE value = :value;
+    VALUES (:name, :value) ON DUPLICATE KEY UPDATE value = :value;
 
 -- pause
 INSERT INTO xq_pause (queue, tube, whole)
-    VALUES ('page', :tube, :whole)
-    ON DUPLICATE KEY UPDATE queue = queue;
+    VALUES ('page', :tube, :whole) ON DUPLICATE KEY UPDATE queue = queue;
 
 -- resume
 DELETE FROM xq_pause
     WHERE queue = 'page' AND tube = :tube AND whole = :whole;
 
--- paused
+-- pauses
 SELECT queue, tube, whole FROM xq_pause;
 
--- every: the time
+-- time us
 SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
 
--- every: a new schedule
+-- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
-    VALUES ('page', :name, :spec, :task, :next_us)
-    ON DUPLICATE KEY UPDATE queue = queue;
+    VALUES ('page', :name, :spec, :task, :next_us) ON DUPLICATE KEY UPDATE queue = queue;
 
--- every, unschedule: the schedule of this name
+-- schedule
 SELECT spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND name = :name FOR UPDATE;
 
--- every: another schedule; and the next firing of one that fires
+-- set schedule
 UPDATE xq_schedule
-    SET spec = :spec,
-        task = :task,
-        next_us = :next_us
+    SET spec = :spec, task = :task, next_us = :next_us
     WHERE queue = 'page' AND name = :name;
 
--- unschedule
+-- drop schedule
 DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
@@ -866,28 +668,28 @@ SELECT name, spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
--- when schedules fire
+-- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL;
 
--- a schedule that fires
+-- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
 
--- wait: begin
+-- begin wait
 INSERT INTO `page_xq_wait` (k0, waiter, session, since)
     VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
 
--- wait: how tasks ended
+-- ends
 SELECT waiter, event, target FROM `page_xq_wait`
     WHERE event IS NOT NULL;
 
--- wait: end
+-- end wait
 DELETE FROM `page_xq_wait`
     WHERE k0 = :k0 AND waiter = :waiter
     RETURNING event, target;
 
--- wait: forget those of a process that is gone
+-- forget waits
 DELETE FROM `page_xq_wait`
     WHERE session = :uuid;
 
@@ -896,13 +698,92 @@ SELECT k0, session, since FROM `page_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
 
--- a take that waits: is there anything
+-- any ready
 SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1;
 
--- when something falls due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`) WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at) AS times;
+-- next due
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at) AS times;
 
--- what tasks there are, before another definition is installed
-SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `page`
-    GROUP BY 1;
+-- taken
+SELECT `id`, (SELECT o.owner FROM `page_xq_owner` AS o
+    WHERE o.`id` = `page`.`id`) FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- counters
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
+    GROUP BY tube, source, target;
+
+-- actual counts
+SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))
+    GROUP BY 1, 2;
+
+-- audit
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))
+    GROUP BY 1, 2) AS actual;
+
+-- add counter
+INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- forget operations
+DELETE FROM xq_operation
+    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
+
+-- savepoints
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
+
+-- savepoint noted
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
+
+-- savepoint kept
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
+    RETURNING number;
+
+-- look
+SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o
+    WHERE o.`id` = `page`.`id`) FROM `page`
+    WHERE `id` = :k0;
+
+-- forget the queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'page';
+
+-- forget the queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'page';
+
+-- forget the queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_queue
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- lock before a kill in several states
+SELECT COUNT(*) FROM `page` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
+
+-- R T W B D by_state
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n;

@@ -1,183 +1,240 @@
 -- Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
--- the others differ in the status after WHERE only.
+-- the others differ in the status only.
 
 -- install: the table xq_queue
-CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
 
 -- install: the table xq_session
-BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-        ADD COLUMN pid BIGINT,
-        ADD COLUMN program VARCHAR(60) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin; END IF; END;
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN pid BIGINT, ADD COLUMN program VARCHAR(60) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+END IF;
+END;
 
 -- install: the table xq_setting
-CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
 
 -- install: the table xq_pause
-CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
 
 -- install: the table xq_rate
-CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
 
 -- install: the table xq_operation
-CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
 
 -- install: the table xq_slot
-CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
 
 -- install: the table xq_alive
-CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
 
 -- install: the table mail_xq_count
-CREATE TABLE IF NOT EXISTS `mail_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS `mail_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, target VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB;
 
 -- install: the table mail_xq_wait
-CREATE TABLE IF NOT EXISTS `mail_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
+CREATE TABLE IF NOT EXISTS `mail_xq_wait` (waiter VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', session VARCHAR(36) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, target VARCHAR(1) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
     SELECT `id` AS k0 FROM `mail` LIMIT 0;
 
 -- install: the table mail_xq_history
-CREATE TABLE IF NOT EXISTS `mail_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `tube` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `source` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `target` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `event` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `owner` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `attempt` BIGINT, `actor` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, `reason` VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS `mail_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `tube` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `source` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `target` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `event` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `owner` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `attempt` BIGINT, `actor` VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, `reason` VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin) ENGINE = InnoDB;
 
 -- install: the table mail_xq_history
 ALTER TABLE `mail_xq_history` ADD COLUMN IF NOT EXISTS `actor` VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-        ADD COLUMN IF NOT EXISTS `reason` VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS `reason` VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
 -- install: the index mail_xq_oldest_R
-CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R`
-    ON `mail` (`status`, `priority`, `id`);
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R` ON `mail` (`status`, `priority`, `id`);
 
 -- install: the index mail_xq_oldest_R_of_tube
-CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R_of_tube`
-    ON `mail` (`status`, `tube`(191), `priority`, `id`);
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R_of_tube` ON `mail` (`status`, `tube`(191), `priority`, `id`);
 
 -- install: the index mail_xq_oldest_B
-CREATE INDEX IF NOT EXISTS `mail_xq_oldest_B`
-    ON `mail` (`status`, `priority`, `id`);
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_B` ON `mail` (`status`, `priority`, `id`);
 
 -- install: the index mail_xq_runat
-CREATE INDEX IF NOT EXISTS `mail_xq_runat`
-    ON `mail` (`status`, `runat`);
+CREATE INDEX IF NOT EXISTS `mail_xq_runat` ON `mail` (`status`, `runat`);
 
 -- install: the trigger mail_xq_insert
-CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
-    ON `mail` FOR EACH ROW BEGIN
-    DECLARE new_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    DECLARE event_name VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    DECLARE new_owner VARCHAR(64) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-    IF new_state <> 'X' THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES ('', 'X', new_state, 1);
-    END IF;
-    IF new_state <> 'X' AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (NEW.`tube`, 'X', new_state, 1);
-    END IF;
-    IF new_state = 'T' THEN
-        SET new_owner = NEW.`owner`;
-    END IF;
-    IF new_state <> 'X' THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, new_owner);
-    END IF;
+CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT ON `mail` FOR EACH ROW BEGIN DECLARE new_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+DECLARE event_name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE new_owner VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+IF new_state <> 'X' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES ('', 'X', new_state, 1);
+END IF;
+IF new_state <> 'X' AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (NEW.`tube`, 'X', new_state, 1);
+END IF;
+IF new_state = 'T' THEN
+    SET new_owner = NEW.`owner`;
+END IF;
+IF new_state <> 'X' THEN
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, new_owner);
+END IF;
 END;
 
 -- install: the trigger mail_xq_update
-CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
-    ON `mail` FOR EACH ROW BEGIN
-    DECLARE old_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    DECLARE new_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
-    DECLARE event_name VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    DECLARE old_owner, new_owner VARCHAR(64) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-    IF old_state <> new_state THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES ('', old_state, new_state, 1);
-    END IF;
-    IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> new_state THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (NEW.`tube`, old_state, new_state, 1);
-    END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> 'X' THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (OLD.`tube`, old_state, IF(new_state <> 'X', 'S', 'X'), 1);
-    END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND new_state <> 'X' THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (NEW.`tube`, IF(old_state <> 'X', 'S', 'X'), new_state, 1);
-    END IF;
-    IF old_state = 'T' THEN
-        SET old_owner = OLD.`owner`;
-    END IF;
-    IF new_state = 'T' THEN
-        SET new_owner = NEW.`owner`;
-    END IF;
-    IF other_key AND old_state <> 'X' THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, old_owner);
-    END IF;
-    IF other_key AND new_state <> 'X' THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, new_owner);
-    END IF;
-    IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write') THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, old_state, new_state, event_name, IF(old_state = 'T', old_owner, new_owner));
-    END IF;
-    IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = IF(other_key, 'X', new_state)
-        WHERE k0 = OLD.`id` AND event IS NULL;
-    END IF;
+CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE ON `mail` FOR EACH ROW BEGIN DECLARE old_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+DECLARE new_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+DECLARE event_name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE old_owner, new_owner VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+IF old_state <> new_state THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES ('', old_state, new_state, 1);
+END IF;
+IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> new_state THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (NEW.`tube`, old_state, new_state, 1);
+END IF;
+IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> 'X' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (OLD.`tube`, old_state, IF(new_state <> 'X', 'S', 'X'), 1);
+END IF;
+IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND new_state <> 'X' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (NEW.`tube`, IF(old_state <> 'X', 'S', 'X'), new_state, 1);
+END IF;
+IF old_state = 'T' THEN
+    SET old_owner = OLD.`owner`;
+END IF;
+IF new_state = 'T' THEN
+    SET new_owner = NEW.`owner`;
+END IF;
+IF other_key AND old_state <> 'X' THEN
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, old_owner);
+END IF;
+IF other_key AND new_state <> 'X' THEN
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, new_owner);
+END IF;
+IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write') THEN
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, old_state, new_state, event_name, IF(old_state = 'T', old_owner, new_owner));
+END IF;
+IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = IF(other_key, 'X', new_state)
+    WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
 END;
 
 -- install: the trigger mail_xq_delete
-CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
-    ON `mail` FOR EACH ROW BEGIN
-    DECLARE old_state CHAR(1) CHARACTER
-        SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    DECLARE event_name VARCHAR(255) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
-    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    DECLARE old_owner VARCHAR(64) CHARACTER
-        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-    IF old_state <> 'X' THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES ('', old_state, 'X', 1);
-    END IF;
-    IF old_state <> 'X' AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (OLD.`tube`, old_state, 'X', 1);
-    END IF;
-    IF old_state = 'T' THEN
-        SET old_owner = OLD.`owner`;
-    END IF;
-    IF old_state <> 'X' THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, old_owner);
-    END IF;
-    IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
-        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
-            target = 'X'
-        WHERE k0 = OLD.`id` AND event IS NULL;
-    END IF;
+CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE ON `mail` FOR EACH ROW BEGIN DECLARE old_state CHAR(1) CHARACTER
+    SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+DECLARE event_name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE old_owner VARCHAR(64) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+IF old_state <> 'X' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES ('', old_state, 'X', 1);
+END IF;
+IF old_state <> 'X' AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (OLD.`tube`, old_state, 'X', 1);
+END IF;
+IF old_state = 'T' THEN
+    SET old_owner = OLD.`owner`;
+END IF;
+IF old_state <> 'X' THEN
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, old_owner);
+END IF;
+IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = 'X'
+    WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
 END;
 
--- install: count what is there
-INSERT INTO `mail_xq_count` (tube, source, target, n)
-    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) GROUP BY 1, 2 UNION ALL SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM `mail_xq_count`);
-
--- install: record what is installed
+-- install: record
 DELETE FROM xq_queue
     WHERE name = 'mail';
 
--- install: record what is installed
+-- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('mail', 'VERSION', 'FINGERPRINT');
 
@@ -221,1152 +278,760 @@ INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
--- R take T: the oldest
+-- R take T: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T: the n oldest
+-- R take T: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T: the oldest of a tube
+-- R take T: first of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T: the n oldest of a tube
+-- R take T: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T: the oldest, while 2 tubes are paused
+-- R take T: first, while 2 tubes are paused
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the oldest
+-- R take T with ttr: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the n oldest
+-- R take T with ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the oldest of a tube
+-- R take T with ttr: first of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the n oldest of a tube
+-- R take T with ttr: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R take T with ttr: the oldest, while 2 tubes are paused
+-- R take T with ttr: first, while 2 tubes are paused
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
-        `owner` = :owner,
-        `attempts` = COALESCE(`attempts`, 0) + 1
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z: one, of this session
+-- T ack Z: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z: many, of this session
+-- T ack Z: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z: one, of this very take
+-- T ack Z: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z: many, of this very take
+-- T ack Z: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z with delay: one, of this session
+-- T ack Z with delay: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z with delay: one, of this very take
+-- T ack Z with delay: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T ack Z with update={'address': ...}: one
+-- T ack Z with update={'address': ...}
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `address` = :f1,
-        `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `address` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: one, of this session
+-- T release R: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: many, of this session
+-- T release R: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: one, of this very take
+-- T release R: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: many, of this very take
+-- T release R: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: n of a session
+-- T release R: owned
 SELECT `mail`.`id` FROM `mail`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R: n, whosesoever
+-- T release R: all
 UPDATE `mail`
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
--- T release R: n, whosesoever, returned
+-- T release R: each
 SELECT `mail`.`id` FROM `mail`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R with ttl, ttr: one, of this session
+-- T release R with ttl, ttr: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release R with ttl, ttr: one, of this very take
+-- T release R with ttl, ttr: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch R: one
+-- T snatch R: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch R with ttl, ttr: one
+-- T snatch R with ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T touch T with increment: one, of this session
+-- T touch T with increment: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T touch T with increment: one, of this very take
+-- T touch T with increment: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W Z restart R: one
+-- W Z restart R: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W Z restart R with ttl, ttr: one
+-- W Z restart R with ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch R: one
+-- R W B Z switch R: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch R with ttl, ttr: one
+-- R W B Z switch R with ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch W with delay: one
+-- R W B Z switch W with delay: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch W with delay, ttl, ttr: one
+-- R W B Z switch W with delay, ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch B: one
+-- R W B Z switch B: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch Z: one
+-- R W B Z switch Z: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R W B Z switch Z with delay: one
+-- R W B Z switch Z with delay: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R T W B Z kill X: one
+-- R T W B Z kill X: key
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T W B Z kill X: many
+-- R T W B Z kill X: keys
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- W delay R: n that are due by runat
+-- W delay R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: one, of this session
+-- T bury B: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: many, of this session
+-- T bury B: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: one, of this very take
+-- T bury B: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T bury B: many, of this very take
+-- T bury B: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
-        `runat` = NULL,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: the oldest
+-- B dig R: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: the n oldest
+-- B dig R: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R: one
+-- B dig R: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R with ttl, ttr: the oldest
+-- B dig R with ttl, ttr: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R with ttl, ttr: the n oldest
+-- B dig R with ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig R with ttl, ttr: one
+-- B dig R with ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- Z zombie X: n that are due by runat
+-- Z zombie X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R touch R with increment: one
+-- R touch R with increment: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- R ttl X: n that are due by runat
+-- R ttl X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- T ttr R: n that are due by runat
+-- T ttr R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay: one, of this session
+-- T release W with delay: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay: one, of this very take
+-- T release W with delay: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay, ttl, ttr: one, of this session
+-- T release W with delay, ttl, ttr: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T release W with delay, ttl, ttr: one, of this very take
+-- T release W with delay, ttl, ttr: key, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch W with delay: one
+-- T snatch W with delay: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- T snatch W with delay, ttl, ttr: one
+-- T snatch W with delay, ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W Z restart W with delay: one
+-- W Z restart W with delay: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- W Z restart W with delay, ttl, ttr: one
+-- W Z restart W with delay, ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: the oldest
+-- B dig W with delay: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: the n oldest
+-- B dig W with delay: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay: one
+-- B dig W with delay: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay, ttl, ttr: the oldest
+-- B dig W with delay, ttl, ttr: first
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay, ttl, ttr: the n oldest
+-- B dig W with delay, ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
-    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
--- and where that returns rows
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- B dig W with delay, ttl, ttr: one
+-- B dig W with delay, ttl, ttr: key
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
--- and where that returns rows
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
-        `ttl` = :own_ttl,
-        `ttr` = :own_ttr,
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
-        `owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
--- and returned are
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;
+    WHERE :chosen;  -- read them back
 
--- kill in RTWBZ: n, whosesoever
+-- kill in RTWBZ: all
 DELETE `mail` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
--- kill in RTWBZ: n, whosesoever, returned
+-- kill in RTWBZ: each
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;
--- and where that returns rows
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;  -- lock the tasks
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- before a kill in each of several states, of which events are counted
-SELECT COUNT(*) FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;
-
--- look at one task, and at who holds it
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
-    WHERE `id` = :k0;
-
--- R T W B Z by_state
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
-    ORDER BY `priority`, `id` LIMIT :n;
-
--- taken
-SELECT `id`, `owner` FROM `mail`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
-
--- stats
-SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
-    GROUP BY tube, source, target;
-
--- check, recount: what the table holds
-SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail`
+-- count what is there
+INSERT INTO `mail_xq_count` (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail`
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))
     GROUP BY 1, 2
     UNION ALL
     SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
-    GROUP BY 1, 2;
+    GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `mail_xq_count`);
 
--- check, recount: the counters beside it, at one moment
-SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
-    GROUP BY tube, source, target
-    UNION ALL
-    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) GROUP BY 1, 2 UNION ALL SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) GROUP BY 1, 2) AS actual;
-
--- recount, reset: add to a counter
-INSERT INTO `mail_xq_count` (tube, source, target, n)
-    VALUES (:tube, :source, :target, :count);
-
--- history
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) END AS dur_us FROM `mail_xq_history`) AS noted
-    WHERE at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
-    ORDER BY id;
-
--- history of a task, from one moment to another
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) END AS dur_us FROM `mail_xq_history` WHERE `key` = CONVERT(:k0 USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
-    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
-    ORDER BY id;
-
--- sweep: forget what is history
-DELETE FROM `mail_xq_history`
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `mail_xq_history` WHERE id < (SELECT MAX(id) FROM `mail_xq_history`) ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
-
--- install(move=): tell the history of tasks in R that move to B
-INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    SELECT CONVERT(`mail`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `mail`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');
-
--- on_change: whether a change was committed
-CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
-
--- on_change: whether a change was committed
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- on_change: whether a change was committed
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
--- what is installed
+-- installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'mail';
 
--- uninstall: forget this queue in xq_pause
-DELETE FROM xq_pause
-    WHERE queue = 'mail';
+-- statuses in use
+SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `mail`
+    GROUP BY 1;
 
--- uninstall: forget this queue in xq_schedule
-DELETE FROM xq_schedule
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_rate
-DELETE FROM xq_rate
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'mail';
-
--- uninstall: forget this queue in xq_queue
-DELETE FROM xq_queue
-    WHERE name = 'mail';
-
--- uninstall: the other queues
+-- queues
 SELECT name FROM xq_queue;
-
--- act: forget the operations that ended long ago
-DELETE FROM xq_operation
-    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
 
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- sessions: which process each is of
+-- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: which process it is of
+-- process
 SELECT host, pid, program FROM xq_session
     WHERE uuid = :uuid AND queue = '';
 
--- session: that it is there, and may hold tasks of this queue
+-- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
-    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'mail', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program)
-    ON DUPLICATE KEY UPDATE uuid = uuid;
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'mail', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program) ON DUPLICATE KEY UPDATE uuid = uuid;
 
--- session: go on, for good or for a while
-UPDATE xq_session
-    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease,
-        host = :host,
-        pid = :pid,
-        program = :program
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
-
--- session: join
+-- session is there
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
 
--- session: end later, with session_ttr
-UPDATE xq_session
-    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+-- sessions listed
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
 
--- session: whether it is to end
+-- rejoin session
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease, host = :host, pid = :pid, program = :program
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- expire session later
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session ends
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends IS NOT NULL;
 
--- session: whether it is over
+-- session over
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
 
--- session: end
+-- deregister session
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;
 
--- sessions: who lives, where, and for how long
-SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
-
--- configure
+-- set setting
 INSERT INTO xq_setting (name, value)
-    VALUES (:name, :value)
-    ON DUPLICATE KEY UPDATE value = :value;
+    VALUES (:name, :value) ON DUPLICATE KEY UPDATE value = :value;
 
 -- pause
 INSERT INTO xq_pause (queue, tube, whole)
-    VALUES ('mail', :tube, :whole)
-    ON DUPLICATE KEY UPDATE queue = queue;
+    VALUES ('mail', :tube, :whole) ON DUPLICATE KEY UPDATE queue = queue;
 
 -- resume
 DELETE FROM xq_pause
     WHERE queue = 'mail' AND tube = :tube AND whole = :whole;
 
--- paused
+-- pauses
 SELECT queue, tube, whole FROM xq_pause;
 
--- every: the time
+-- time us
 SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
 
--- every: a new schedule
+-- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
-    VALUES ('mail', :name, :spec, :task, :next_us)
-    ON DUPLICATE KEY UPDATE queue = queue;
+    VALUES ('mail', :name, :spec, :task, :next_us) ON DUPLICATE KEY UPDATE queue = queue;
 
--- every, unschedule: the schedule of this name
+-- schedule
 SELECT spec, task, next_us FROM xq_schedule
     WHERE queue = 'mail' AND name = :name FOR UPDATE;
 
--- every: another schedule; and the next firing of one that fires
+-- set schedule
 UPDATE xq_schedule
-    SET spec = :spec,
-        task = :task,
-        next_us = :next_us
+    SET spec = :spec, task = :task, next_us = :next_us
     WHERE queue = 'mail' AND name = :name;
 
--- unschedule
+-- drop schedule
 DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
@@ -1375,28 +1040,28 @@ SELECT name, spec, task, next_us FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
--- when schedules fire
+-- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL;
 
--- a schedule that fires
+-- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
 
--- wait: begin
+-- begin wait
 INSERT INTO `mail_xq_wait` (k0, waiter, session, since)
     VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
 
--- wait: how tasks ended
+-- ends
 SELECT waiter, event, target FROM `mail_xq_wait`
     WHERE event IS NOT NULL;
 
--- wait: end
+-- end wait
 DELETE FROM `mail_xq_wait`
     WHERE k0 = :k0 AND waiter = :waiter
     RETURNING event, target;
 
--- wait: forget those of a process that is gone
+-- forget waits
 DELETE FROM `mail_xq_wait`
     WHERE session = :uuid;
 
@@ -1405,13 +1070,135 @@ SELECT k0, session, since FROM `mail_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
 
--- a take that waits: is there anything
+-- any ready
 SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1;
 
--- when something falls due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM `mail_xq_history` WHERE id < (SELECT MAX(id) FROM `mail_xq_history`) ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+-- next due
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT at_us FROM `mail_xq_history`
+    WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
 
--- what tasks there are, before another definition is installed
-SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `mail`
-    GROUP BY 1;
+-- taken
+SELECT `id`, `owner` FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- counters
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
+    GROUP BY tube, source, target;
+
+-- actual counts
+SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    GROUP BY 1, 2;
+
+-- audit
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    GROUP BY 1, 2) AS actual;
+
+-- add counter
+INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- forget history
+DELETE FROM `mail_xq_history`
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `mail_xq_history`
+    WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
+    ORDER BY id LIMIT :n) AS oldest
+    WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
+
+-- forget operations
+DELETE FROM xq_operation
+    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
+
+-- savepoints
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
+
+-- savepoint noted
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
+
+-- savepoint kept
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
+    RETURNING number;
+
+-- look
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
+    WHERE `id` = :k0;
+
+-- forget the queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_queue
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- lock before a kill in several states
+SELECT COUNT(*) FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;
+
+-- history
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key`
+    ORDER BY id) END AS dur_us FROM `mail_xq_history`) AS noted
+    WHERE at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
+    ORDER BY id;
+
+-- history of a task, from one moment to another
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, `actor`, `reason`, CASE WHEN source <> 'X' THEN at_us - LAG(at_us) OVER (PARTITION BY `key`
+    ORDER BY id) END AS dur_us FROM `mail_xq_history`
+    WHERE `key` = CONVERT(:k0 USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS noted
+    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
+    ORDER BY id;
+
+-- install(move=): tell the history of tasks in R that move to B
+INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    SELECT CONVERT(`mail`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');
+
+-- R T W B Z by_state
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `priority`, `id` LIMIT :n;

@@ -1,6 +1,6 @@
 -- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
--- the others differ in the status after WHERE only.
+-- the others differ in the status only.
 
 -- install: the table xq_queue
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
@@ -9,9 +9,9 @@ CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NUL
 CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
 -- install: the table xq_session
-DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN host TEXT, ADD COLUMN pid BIGINT, ADD COLUMN program TEXT;
-    END IF;
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN host TEXT, ADD COLUMN pid BIGINT, ADD COLUMN program TEXT;
+END IF;
 END $$;
 
 -- install: the table xq_setting
@@ -47,93 +47,147 @@ CREATE TABLE IF NOT EXISTS "page_xq_wait" AS
     SELECT "id" AS k0, CAST('' AS text) AS waiter, CAST('' AS text) AS session, CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target FROM "page" WITH NO DATA;
 
 -- install: the table page_xq_wait
-CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_wait_key"
-    ON "page_xq_wait" (k0, waiter);
+CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_wait_key" ON "page_xq_wait" (k0, waiter);
 
 -- install: the table page_xq_owner
 CREATE TABLE IF NOT EXISTS "page_xq_owner" AS
     SELECT "id", CAST('' AS text) AS owner FROM "page" WITH NO DATA;
 
 -- install: the table page_xq_owner
-CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_owner_key"
-    ON "page_xq_owner" ("id");
+CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_owner_key" ON "page_xq_owner" ("id");
 
 -- install: the table page_xq_owner
 ALTER TABLE "page_xq_owner" ADD COLUMN IF NOT EXISTS taken_from text;
 
 -- install: the index page_xq_oldest_R
-CREATE INDEX IF NOT EXISTS "page_xq_oldest_R"
-    ON "page" ("id")
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
     WHERE "status" = 'R';
 
 -- install: the index page_xq_oldest_B
-CREATE INDEX IF NOT EXISTS "page_xq_oldest_B"
-    ON "page" ("id")
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_B" ON "page" ("id")
     WHERE "status" = 'B';
 
 -- install: the index page_xq_runat
-CREATE INDEX IF NOT EXISTS "page_xq_runat"
-    ON "page" ("status", "runat")
+CREATE INDEX IF NOT EXISTS "page_xq_runat" ON "page" ("status", "runat")
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger page_xq_insert
-DROP TRIGGER IF EXISTS "page_xq_insert"
-    ON "page";
+DROP TRIGGER IF EXISTS "page_xq_insert" ON "page";
 
 -- install: the trigger page_xq_insert
-DO $xqx$ BEGIN
-    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (changed."status" = ''T'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''W'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', ''''); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
-    CREATE TRIGGER "page_xq_insert" AFTER INSERT
-        ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
+DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+BEGIN
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, COUNT(*) FROM changed
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    GROUP BY 1, 2, 3;
+IF (EXISTS (SELECT 1 FROM changed
+    WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = '''' AND waits)) OR (changed."status" = ''T'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = '''')) OR (changed."status" = ''W'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+RETURN NULL;
+END $xq$', '"@here@"', quote_ident(current_schema()));
+CREATE TRIGGER "page_xq_insert" AFTER INSERT ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
 END $xqx$;
 
 -- install: the trigger page_xq_delete
-DROP TRIGGER IF EXISTS "page_xq_delete"
-    ON "page";
+DROP TRIGGER IF EXISTS "page_xq_delete" ON "page";
 
 -- install: the trigger page_xq_delete
-DO $xqx$ BEGIN
-    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T'' RETURNING o.taken_from) INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1 UNION ALL SELECT taken_from || ''T'', COUNT(*) FROM xq_o WHERE taken_from IS NOT NULL GROUP BY 1 UNION ALL SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e GROUP BY source HAVING SUM(n) <> 0; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
-    CREATE TRIGGER "page_xq_delete" AFTER DELETE
-        ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
+DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed
+    WHERE o."id" = changed."id" AND changed."status" = ''T''
+    RETURNING o.taken_from)
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM changed
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    GROUP BY 1
+    UNION ALL
+    SELECT taken_from || ''T'', COUNT(*) FROM xq_o
+    WHERE taken_from IS NOT NULL
+    GROUP BY 1
+    UNION ALL
+    SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e
+    GROUP BY source HAVING SUM(n) <> 0;
+IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
+    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed
+    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF FOUND THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+END IF;
+RETURN NULL;
+END $xq$', '"@here@"', quote_ident(current_schema()));
+CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
 END $xqx$;
 
 -- install: the trigger page_xq_truncate
-DROP TRIGGER IF EXISTS "page_xq_truncate"
-    ON "page";
+DROP TRIGGER IF EXISTS "page_xq_truncate" ON "page";
 
 -- install: the trigger page_xq_truncate
-DO $xqx$ BEGIN
-    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T'' RETURNING o.taken_from) INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM "@here@"."page" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1 UNION ALL SELECT taken_from || ''T'', COUNT(*) FROM xq_o WHERE taken_from IS NOT NULL GROUP BY 1 UNION ALL SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e GROUP BY source HAVING SUM(n) <> 0; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
-    CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE
-        ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
+DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed
+    WHERE o."id" = changed."id" AND changed."status" = ''T''
+    RETURNING o.taken_from)
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM "@here@"."page" AS changed
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    GROUP BY 1
+    UNION ALL
+    SELECT taken_from || ''T'', COUNT(*) FROM xq_o
+    WHERE taken_from IS NOT NULL
+    GROUP BY 1
+    UNION ALL
+    SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e
+    GROUP BY source HAVING SUM(n) <> 0;
+IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
+    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed
+    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF FOUND THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+END IF;
+RETURN NULL;
+END $xq$', '"@here@"', quote_ident(current_schema()));
+CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
 END $xqx$;
 
 -- install: the trigger page_xq_update
-DROP TRIGGER IF EXISTS "page_xq_update"
-    ON "page";
+DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
-DO $xqx$ BEGIN
-    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN IF ((CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END OR (OLD."status" = ''T'' AND OLD."id" IS DISTINCT FROM NEW."id")) AND NOT (NEW."status" = ''T'' AND EXISTS (SELECT 1 FROM "@here@"."page_xq_owner" AS o WHERE o."id" = NEW."id"))) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', source, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1 FROM (SELECT CASE WHEN OLD."status" = ''T'' THEN COALESCE((SELECT taken_from FROM "@here@"."page_xq_owner" AS o WHERE o."id" = OLD."id"), '''') ELSE '''' END || CASE WHEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END THEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END ELSE '''' END AS source) AS xq_e WHERE source <> ''''; END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', ''''); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
-    CREATE TRIGGER "page_xq_update" AFTER UPDATE
-        ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) EXECUTE FUNCTION "page_xq_update"();
+DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+BEGIN IF ((CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END OR (OLD."status" = ''T'' AND OLD."id" IS DISTINCT FROM NEW."id")) AND NOT (NEW."status" = ''T'' AND EXISTS (SELECT 1 FROM "@here@"."page_xq_owner" AS o
+    WHERE o."id" = NEW."id"))) THEN
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    SELECT '''', source, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1 FROM (SELECT CASE WHEN OLD."status" = ''T'' THEN COALESCE((SELECT taken_from FROM "@here@"."page_xq_owner" AS o
+    WHERE o."id" = OLD."id"), '''') ELSE '''' END || CASE WHEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END THEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END ELSE '''' END AS source) AS xq_e
+    WHERE source <> '''';
+END IF;
+IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner"
+    WHERE "page_xq_owner"."id" = OLD."id";
+END IF;
+IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait"
+    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END
+    WHERE k0 = OLD."id" AND event IS NULL;
+IF FOUND THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+END IF;
+IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
+    WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+RETURN NULL;
+END $xq$', '"@here@"', quote_ident(current_schema()));
+CREATE TRIGGER "page_xq_update" AFTER UPDATE ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) EXECUTE FUNCTION "page_xq_update"();
 END $xqx$;
 
--- install: count what is there
-INSERT INTO "page_xq_count" (tube, source, target, n)
-    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2) AS actual
-    WHERE NOT EXISTS (SELECT 1 FROM "page_xq_count");
-
--- install: record what is installed
+-- install: record
 DELETE FROM xq_queue
     WHERE name = 'page';
 
--- install: record what is installed
+-- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
@@ -157,485 +211,514 @@ INSERT INTO "page" ("url", "title", "status", "runat")
     VALUES (:f1_0, :f2_0, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)), (:f1_1, :f2_1, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8))
     RETURNING "id", "url", "title", "status", "runat";
 
--- R take T: the oldest
-WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8) WHERE "id" = (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from) SELECT "id", :owner, 'R' FROM moved ON CONFLICT ("id") DO UPDATE SET owner = excluded.owner, taken_from = excluded.taken_from)
+-- R take T: first
+WITH moved AS (UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8)
+    WHERE "id" = (SELECT "id" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
+    SELECT "id", :owner, 'R' FROM moved
+    ON CONFLICT ("id") DO UPDATE
+    SET owner = excluded.owner, taken_from = excluded.taken_from)
     SELECT * FROM moved;
 
--- R take T: the n oldest
-WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8) WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked) RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from) SELECT "id", :owner, 'R' FROM moved ON CONFLICT ("id") DO UPDATE SET owner = excluded.owner, taken_from = excluded.taken_from)
+-- R take T: oldest
+WITH moved AS (UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8)
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
+    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
+    SELECT "id", :owner, 'R' FROM moved
+    ON CONFLICT ("id") DO UPDATE
+    SET owner = excluded.owner, taken_from = excluded.taken_from)
     SELECT * FROM moved;
 
--- R take T with ttr: the oldest
-WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8) WHERE "id" = (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from) SELECT "id", :owner, 'R' FROM moved ON CONFLICT ("id") DO UPDATE SET owner = excluded.owner, taken_from = excluded.taken_from)
+-- R take T with ttr: first
+WITH moved AS (UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8)
+    WHERE "id" = (SELECT "id" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
+    SELECT "id", :owner, 'R' FROM moved
+    ON CONFLICT ("id") DO UPDATE
+    SET owner = excluded.owner, taken_from = excluded.taken_from)
     SELECT * FROM moved;
 
--- R take T with ttr: the n oldest
-WITH moved AS (UPDATE "page" SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8) WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked) RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from) SELECT "id", :owner, 'R' FROM moved ON CONFLICT ("id") DO UPDATE SET owner = excluded.owner, taken_from = excluded.taken_from)
+-- R take T with ttr: oldest
+WITH moved AS (UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8)
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
+    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
+    SELECT "id", :owner, 'R' FROM moved
+    ON CONFLICT ("id") DO UPDATE
+    SET owner = excluded.owner, taken_from = excluded.taken_from)
     SELECT * FROM moved;
 
--- T ack D: one, of this session
+-- T ack D: key, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T ack D: keys, of this session
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: many, of this session
+-- T ack D: key, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token)
+    RETURNING "id", "url", "title", "status", "runat";
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T ack D: keys, of this very take
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: one, of this very take
+-- T ack D with update={'url': ...}
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token)
+    SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T release R: key, of this session
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
+    RETURNING "id", "url", "title", "status", "runat";
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T release R: keys, of this session
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D: many, of this very take
+-- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token)
+    RETURNING "id", "url", "title", "status", "runat";
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T release R: keys, of this very take
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ack D with update={'url': ...}: one
+-- T release R: owned
 UPDATE "page"
-    SET "url" = :f1,
-        "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
-UPDATE "page"
-    SET "url" = :f1,
-        "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT t."id" FROM "page" AS t, "page_xq_owner" AS o
+    WHERE o."id" = t."id" AND t."status" = 'T' AND o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release R: one, of this session
+-- T release R: all
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- T release R: many, of this session
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- T release R: one, of this very take
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- T release R: many, of this very take
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- T release R: n of a session
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT t."id" FROM "page" AS t, "page_xq_owner" AS o WHERE o."id" = t."id" AND t."status" = 'T' AND o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- T release R: n, whosesoever
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "status" = 'T';
 
--- T release R: n, whosesoever, returned
+-- T release R: each
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T snatch R: one
+-- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T touch T with increment: one, of this session
+-- T touch T with increment: key, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
 
--- T touch T with increment: one, of this very take
+-- T touch T with increment: key, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token)
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
 
--- W D restart R: one
+-- W D restart R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch R: one
+-- R switch R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch W with delay: one
+-- R B D switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch B: one
+-- R W B D switch B: key
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R W B D switch D: one
+-- R W B D switch D: key
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END,
-        "runat" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: one
+-- W B D switch R: key
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- W switch W with delay: key
+UPDATE "page"
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R T W B D kill X: key
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: many
+-- R T W B D kill X: keys
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- W delay R: n that are due by runat
+-- W delay R: due by runat
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: one, of this session
+-- T bury B: key, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T bury B: keys, of this session
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: many, of this session
+-- T bury B: key, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token)
+    RETURNING "id", "url", "title", "status", "runat";
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+
+-- T bury B: keys, of this very take
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: one, of this very take
+-- B dig R: first
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
-UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" = (SELECT "id" FROM "page"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T bury B: many, of this very take
+-- B dig R: oldest
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END,
-        "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig R: the oldest
+-- B dig R: key
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" = (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- B dig R: the n oldest
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
-
--- B dig R: one
-UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
+    SET "status" = 'R', "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat";
 
--- T ttr R: n that are due by runat
+-- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R',
-        "runat" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    SET "status" = 'R', "runat" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat";
 
--- T release W with delay: one, of this session
+-- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id"), 1, 37) = :session)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
 
--- T release W with delay: one, of this very take
+-- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page" WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :token)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") = :token)
     RETURNING "id", "url", "title", "status", "runat";
--- and if that returns no row
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o) SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
+    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
+    SELECT * FROM held)
+    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
 
--- T snatch W with delay: one
+-- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat";
 
--- W D restart W with delay: one
+-- W restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: the oldest
+-- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" = (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: the n oldest
+-- B dig W with delay: first
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED) SELECT * FROM picked)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" = (SELECT "id" FROM "page"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat";
 
--- B dig W with delay: one
+-- B dig W with delay: oldest
 UPDATE "page"
-    SET "status" = 'W',
-        "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'B'
+    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig W with delay: key
+UPDATE "page"
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
     WHERE "id" = :k0 AND "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat";
 
--- kill in RTWBD: n, whosesoever
+-- kill in RTWBD: all
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D');
 
--- kill in RTWBD: n, whosesoever, returned
+-- kill in RTWBD: each
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
--- before a kill in each of several states, of which events are counted
-SELECT COUNT(*) FROM (SELECT 1 FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR UPDATE) AS held;
-
--- look at one task, and at who holds it
-SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
-    WHERE "id" = :k0;
-
--- R T W B D by_state
-SELECT "id", "url", "title", "status", "runat" FROM "page"
-    WHERE "status" = 'R'
-    ORDER BY "id" LIMIT :n;
-
--- taken
-SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
-    WHERE "status" = 'T';
-
--- stats
-WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count" GROUP BY 1, 2, 3)
-    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted UNION ALL SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted WHERE length(source) = 2 UNION ALL SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner" WHERE taken_from IS NOT NULL GROUP BY taken_from) AS each
-    GROUP BY tube, source, target;
-
--- check, recount: what the table holds
-SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
-    GROUP BY 1, 2;
-
--- check, recount: the counters beside it, at one moment
-WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count" GROUP BY 1, 2, 3)
-    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted UNION ALL SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted WHERE length(source) = 2 UNION ALL SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner" WHERE taken_from IS NOT NULL GROUP BY taken_from) AS each
-    GROUP BY tube, source, target
-    UNION ALL
-    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2) AS actual;
-
--- recount, reset: add to a counter
+-- count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)
-    VALUES (:tube, :source, :target, :count);
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "page_xq_count");
 
--- on_change: whether a change was committed
-SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks
-    WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
-
--- on_change: whether a change was committed
-SELECT 1
-    WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed';
-
--- what is installed
+-- installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'page';
 
--- uninstall: forget this queue in xq_pause
-DELETE FROM xq_pause
-    WHERE queue = 'page';
+-- statuses in use
+SELECT "status", COUNT(*) FROM "page"
+    GROUP BY 1;
 
--- uninstall: forget this queue in xq_schedule
-DELETE FROM xq_schedule
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_rate
-DELETE FROM xq_rate
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'page';
-
--- uninstall: forget this queue in xq_queue
-DELETE FROM xq_queue
-    WHERE name = 'page';
-
--- uninstall: the other queues
+-- queues
 SELECT name FROM xq_queue;
-
--- act: forget the operations that ended long ago
-DELETE FROM xq_operation
-    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - :kept_us;
 
 -- sessions
 SELECT uuid, since FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- sessions: which process each is of
+-- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: which process it is of
+-- process
 SELECT host, pid, program FROM xq_session
     WHERE uuid = :uuid AND queue = '';
 
--- session: that it is there, and may hold tasks of this queue
+-- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     SELECT :uuid, queue, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease, :host, :pid, :program FROM (VALUES (''), ('page')) AS mine (queue)
-    WHERE NOT EXISTS (SELECT 1 FROM xq_session WHERE uuid = :uuid AND queue = mine.queue)
+    WHERE NOT EXISTS (SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = mine.queue)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: go on, for good or for a while
-UPDATE xq_session
-    SET ends = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease,
-        host = :host,
-        pid = :pid,
-        program = :program
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
-
--- session: join
+-- session is there
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
 
--- session: end later, with session_ttr
-UPDATE xq_session
-    SET ends = COALESCE(ends, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+-- sessions listed
+SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM xq_session;
 
--- session: whether it is to end
+-- rejoin session
+UPDATE xq_session
+    SET ends = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease, host = :host, pid = :pid, program = :program
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
+
+-- expire session later
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session ends
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends IS NOT NULL;
 
--- session: whether it is over
+-- session over
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
 
--- session: end
+-- deregister session
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;
 
--- sessions: who lives, where, and for how long
-SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM xq_session;
-
--- configure
+-- set setting
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
@@ -650,29 +733,27 @@ INSERT INTO xq_pause (queue, tube, whole)
 DELETE FROM xq_pause
     WHERE queue = 'page' AND tube = :tube AND whole = :whole;
 
--- paused
+-- pauses
 SELECT queue, tube, whole FROM xq_pause;
 
--- every: the time
+-- time us
 SELECT CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint);
 
--- every: a new schedule
+-- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
     VALUES ('page', :name, :spec, :task, :next_us)
     ON CONFLICT (queue, name) DO NOTHING;
 
--- every, unschedule: the schedule of this name
+-- schedule
 SELECT spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND name = :name FOR UPDATE;
 
--- every: another schedule; and the next firing of one that fires
+-- set schedule
 UPDATE xq_schedule
-    SET spec = :spec,
-        task = :task,
-        next_us = :next_us
+    SET spec = :spec, task = :task, next_us = :next_us
     WHERE queue = 'page' AND name = :name;
 
--- unschedule
+-- drop schedule
 DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
@@ -681,28 +762,28 @@ SELECT name, spec, task, next_us FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
--- when schedules fire
+-- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE next_us IS NOT NULL;
 
--- a schedule that fires
+-- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
 
--- wait: begin
+-- begin wait
 INSERT INTO "page_xq_wait" (k0, waiter, session, since)
     VALUES (:k0, :waiter, :uuid, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
 
--- wait: how tasks ended
+-- ends
 SELECT waiter, event, target FROM "page_xq_wait"
     WHERE event IS NOT NULL;
 
--- wait: end
+-- end wait
 DELETE FROM "page_xq_wait"
     WHERE k0 = :k0 AND waiter = :waiter
     RETURNING event, target;
 
--- wait: forget those of a process that is gone
+-- forget waits
 DELETE FROM "page_xq_wait"
     WHERE session = :uuid;
 
@@ -711,13 +792,105 @@ SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
--- a take that waits: is there anything
+-- any ready
 SELECT 1 FROM "page"
     WHERE "status" = 'R' LIMIT 1;
 
--- when something falls due
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "page" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
+-- next due
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
--- what tasks there are, before another definition is installed
-SELECT "status", COUNT(*) FROM "page"
-    GROUP BY 1;
+-- taken
+SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") FROM "page"
+    WHERE "status" = 'T';
+
+-- counters
+WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count"
+    GROUP BY 1, 2, 3)
+    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted
+    UNION ALL
+    SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted
+    WHERE length(source) = 2
+    UNION ALL
+    SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner"
+    WHERE taken_from IS NOT NULL
+    GROUP BY taken_from) AS each
+    GROUP BY tube, source, target;
+
+-- actual counts
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2;
+
+-- audit
+WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count"
+    GROUP BY 1, 2, 3)
+    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted
+    UNION ALL
+    SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted
+    WHERE length(source) = 2
+    UNION ALL
+    SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner"
+    WHERE taken_from IS NOT NULL
+    GROUP BY taken_from) AS each
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2) AS actual;
+
+-- add counter
+INSERT INTO "page_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- forget operations
+DELETE FROM xq_operation
+    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - :kept_us;
+
+-- savepoint noted
+SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks
+    WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
+
+-- savepoint kept
+SELECT 1
+    WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed';
+
+-- look
+SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") FROM "page"
+    WHERE "id" = :k0;
+
+-- forget the queue in xq_pause
+DELETE FROM xq_pause
+    WHERE queue = 'page';
+
+-- forget the queue in xq_schedule
+DELETE FROM xq_schedule
+    WHERE queue = 'page';
+
+-- forget the queue in xq_rate
+DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_operation
+DELETE FROM xq_operation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_queue
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- lock before a kill in several states
+SELECT COUNT(*) FROM (SELECT 1 FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR UPDATE) AS held;
+
+-- R T W B D by_state
+SELECT "id", "url", "title", "status", "runat" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n;

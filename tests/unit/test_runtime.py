@@ -1,13 +1,37 @@
-"""How many tasks a program may still take, and until when a function may run."""
+"""Who is woken for what becomes ready, how many tasks a program may still take, and until when a function may run."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 
 from xq.runtime import lease
+from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.threads import Budget
+
+
+def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next():
+    queue = WaitQueue()
+    with ExitStack() as leaves:
+        first = leaves.enter_context(queue.enter())
+        with queue.enter() as second:
+            queue.wake("a")
+            assert (first.woken, second.woken) == (True, False)
+            leaves.close()
+            assert second.woken
+
+
+def test_a_waiter_that_has_looked_passes_nothing_on():
+    queue = WaitQueue()
+    with ExitStack() as leaves:
+        first = leaves.enter_context(queue.enter())
+        with queue.enter() as second:
+            queue.wake("a")
+            assert [request and request.awake.is_set() for request in first.sleep(0)] == [True]
+            leaves.close()
+            assert not second.woken
 
 
 def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():

@@ -1,15 +1,18 @@
-"""Where a database is, as another process is told that has no model."""
+"""What another process is told that has no model: where a database is, and how a frame is stored in its fields."""
 
 from __future__ import annotations
 
 import pickle
 from functools import partial
+from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
 from tests.conftest import Maker
+from xq.core.ports import Field
+from xq.pipeline.frames import as_stored, type_of
 
 
 def upgraded(database: pw.Database) -> xq.Queue[pw.Model]:
@@ -56,3 +59,30 @@ def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(databa
 def test_what_is_in_memory_has_no_address(name):
     with pytest.raises(xq.ConfigurationError, match="in memory, where no other process sees it: use a file"):
         upgraded(pw.SqliteDatabase(name)).adapter.store.address()
+
+
+def field(declared: str) -> Field:
+    return Field("field", "field", "other", declared, True, None, str, None, None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "spark", "value", "stored", "wrong"),
+    [
+        *(
+            (declared, "BINARY", bytearray(b"\0"), b"\0", "text")
+            for declared in ("BLOB", "BYTEA", "BINARY(16)", "VARBINARY(16)", "MEDIUMBLOB", "LONGBLOB")
+        ),
+        *((declared, "BIGINT", 5.0, 5, 5.5) for declared in ("INT", "INTEGER", "SMALLINT", "BIGINT")),
+        ("BOOL", "BOOLEAN", 1, True, 2),
+        ("JSON", "STRING", {"a": 1}, '{"a":1}', "{"),
+    ],
+)
+def test_what_a_column_is_read_as_it_is_written_as(
+    declared: str, spark: str, value: Any, stored: Any, wrong: Any
+) -> None:
+    assert type_of(field(declared)) == spark
+    (found,) = as_stored("Page", field(declared), [value])
+    assert (type(found), found) == (type(stored), stored)
+    assert as_stored("Page", field(declared), [None, stored]) == [None, stored]
+    with pytest.raises(xq.Error, match="'field' of Page cannot hold"):
+        as_stored("Page", field(declared), [wrong])

@@ -1,0 +1,93 @@
+"""What comes between a take and its task, what a process keeps of its calls, and what only PostgreSQL can tell."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+from contextlib import closing
+from copy import copy
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.conftest import SERVERS
+from tests.factories import task
+from tests.steps import eventually
+from xq.core import values
+from xq.engine import inspection, steps
+
+
+def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
+    Task = make()
+    Task.put(task())
+    pauses = Task.xq.adapter.takes.pauses
+    began = pauses.begin()
+    Task.xq.pause()
+    pauses.end(began, {})  # the thread that reads them was slow
+    assert Task.take() is None
+    pauses.end(pauses.begin(), {})
+    assert Task.take().id == 1
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_shared, monkeypatch):
+    Task = make_shared({"utube": True}, roles=("utube", "tube"))
+    Task.put({"utube": "a", "tube": "t"})
+    heads = Task.xq._database.dialect.groups.heads
+    waited = list[float]()
+    assert Task.take(tube="another") is None  # which refreshes its head
+    with closing(copy(make_shared.db)) as other:
+        other._state = type(other._state)()
+        other.connect()
+        with other.atomic():
+            other.execute_sql(f"SELECT * FROM {heads} FOR UPDATE").fetchall()
+
+            def step(seconds: float) -> None:
+                waited.append(seconds)
+                if len(waited) == 3:
+                    other.rollback()
+
+            monkeypatch.setattr("xq.engine.take.time.sleep", step)
+            assert Task.take(tube="another") is None
+            assert not waited  # since the head has no task of that tube
+            assert Task.take(tube="t").utube == "a"
+    assert len(waited) == 3
+
+
+VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}
+
+
+def generated() -> int:
+    gc.collect()
+    return sum(file.startswith("<xq ") for file in linecache.cache)
+
+
+def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make, monkeypatch):
+    monkeypatch.setattr(values, "SHAPES", 10)
+    monkeypatch.setattr(steps, "KEPT", 20)
+    Task = make(roles=("priority",))
+    orders = list(permutations(VALUES, 3))
+    for n in (2, 3, 4, 5):
+        before = generated() if n > 2 else float("inf")
+        for order in orders:
+            Task.xq.put_many([{name: VALUES[name] for name in order}] * n)
+        assert generated() < before + len(orders)
+    assert len(Task.xq._tasks._shapes) <= 10
+    assert len(Task.xq._database.binding.steps) <= 20
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB shows them to those with PROCESS
+def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
+    Task, db = make_live(), make_live.db
+    Task.put(task())
+    monkeypatch.setattr(inspection, "LONG", 0.0)
+
+    def found() -> list[Any]:
+        return [each.do for each in Task.xq.doctor() if "has a transaction open for" in each.what]
+
+    other = type(db)(db.database, **db.connect_params)
+    with other.connection_context(), other.atomic():
+        other.execute_sql("UPDATE task SET name = 'z'")
+        assert eventually(found)[0].startswith("end it: ")
+    assert eventually(lambda: not found())
