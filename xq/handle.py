@@ -7,7 +7,6 @@ from datetime import date, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
@@ -30,6 +29,7 @@ from xq.engine.unit import Database, Definition
 from xq.operators import Operators
 from xq.pipeline.archives import Archives
 from xq.pipeline.pipeline import Pipeline
+from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Waiting, run_steps

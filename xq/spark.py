@@ -10,8 +10,8 @@ try:
     from xq.adapters.spark.jdbc import jdbc, jdbc_options
     from xq.adapters.spark.live import stream
     from xq.adapters.spark.report import Report, report
-    from xq.adapters.spark.session import register, session
     from xq.adapters.spark.source import options
+    from xq.adapters.spark.spark_session import register, session
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
+from xq.adapters.databases.due_times import DueTimes
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.searches import Searches
-from xq.adapters.databases.timers import DueTimes
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Selector, Statement

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from xq.adapters.databases.liveness import LivenessLocks
+from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections, Row

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.rates import Rates
+from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 from xq.core.ports import fits_a_column
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xq.adapters.databases.groups import Groups
 
 
-class Selectors(Rates):
+class Selectors(TokenBuckets):
     """Selectors as conditions: tasks by key, the oldest tasks, tasks that are due, all tasks."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube

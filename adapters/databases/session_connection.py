@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
-from xq.adapters.databases.liveness import LivenessLocks
+from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS, session_there
 from xq.adapters.databases.waker import Waker

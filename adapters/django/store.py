@@ -21,8 +21,8 @@ from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
 
 from xq.adapters.django.connections import DjangoConnections
-from xq.adapters.django.guard import guard
 from xq.adapters.django.lookup import APP, is_app_missing
+from xq.adapters.django.stale_saves import guard
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping

@@ -39,7 +39,7 @@ import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import Source, packed, secrets_of, signed
 from xq.adapters.spark.queues import check_session, queue_of
-from xq.adapters.spark.session import offer
+from xq.adapters.spark.spark_session import offer
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
 from xq.pipeline.archives import Archives

@@ -94,7 +94,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/adapter.py",
+        "xq/queue_adapter.py",
         "if not found and n and self.maintenance.more_have_died(than=reaped):",
         "if not found and not n and self.maintenance.more_have_died(than=reaped):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
@@ -591,7 +591,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # Django
     Mutant(
         "save() of a stale instance moves its task back",
-        "adapters/django/guard.py",
+        "adapters/django/stale_saves.py",
         "return _Itself(field.column) if unchanged else written",
         "return written",
         (f"{DJANGO}/test_store.py::test_save_moves_a_task_only_by_a_status_that_the_application_assigned",),
@@ -652,7 +652,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a session of Spark has other settings than it was asked for",
-        "adapters/spark/session.py",
+        "adapters/spark/spark_session.py",
         "settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}",
         "settings = {**asked, **SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {})}",
         (

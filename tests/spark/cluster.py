@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 import xq
 from tests.short_spark import JAVA
-from xq.adapters.spark.session import _java_home
+from xq.adapters.spark.spark_session import _java_home
 
 HOST = "127.0.0.1"
 WORKERS = 2

@@ -24,7 +24,7 @@ from tests.factories import tasks
 from tests.spark.cluster import HOST, Cluster, cluster, without_xq
 from tests.spark.drivers import HOME, driver
 from tests.steps import is_exact, transitions
-from xq.adapters.spark.session import _java_home, _zipped
+from xq.adapters.spark.spark_session import _java_home, _zipped
 
 FEATURES = {"keep": True, "buried": True, "history": True}
 TASKS = 1000

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from xq.cli import acts, advice, console, metrics, queues, tasks, tubes, watch, work
+from xq.cli import acts, advice, metrics, queues, serve, tasks, tubes, watch, work
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
@@ -22,7 +22,7 @@ app = typer.Typer(
 GROUPS = {
     "Tasks": tasks.COMMANDS | acts.COMMANDS,
     "Queues": queues.COMMANDS,
-    "Looking on": watch.COMMANDS | advice.COMMANDS | console.COMMANDS | metrics.COMMANDS,
+    "Looking on": watch.COMMANDS | advice.COMMANDS | serve.COMMANDS | metrics.COMMANDS,
     "Workers": work.COMMANDS,
 }
 

@@ -15,8 +15,8 @@ from xq.engine.finish import Finish
 from xq.engine.take import Takes
 from xq.engine.unit import Database
 from xq.runtime.maintenance import LOOK, RETRY, MaintenanceThread
+from xq.runtime.maintenance_threads import queues, thread_of
 from xq.runtime.schedules import Schedules
-from xq.runtime.threads import queues, thread_of
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
 from xq.sessions.liveness import Liveness

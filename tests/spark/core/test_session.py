@@ -21,8 +21,8 @@ from tests.conftest import live
 from tests.factories import task
 from tests.steps import eventually, row
 from xq.adapters.spark.jdbc import reached
-from xq.adapters.spark.session import _zipped
 from xq.adapters.spark.source import Xq
+from xq.adapters.spark.spark_session import _zipped
 from xq.runtime.lease import Leases
 
 

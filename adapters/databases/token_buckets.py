@@ -13,7 +13,7 @@ from xq.adapters.databases.records import RATES
 from xq.adapters.databases.terms import Terms
 
 
-class Rates(Terms):
+class TokenBuckets(Terms):
     """The buckets of one queue. For queues with the feature rate."""
 
     @cached_property
