@@ -18,7 +18,7 @@ from xq.engine.finish import Update
 from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
 from xq.runtime import callers
-from xq.runtime.callers import Job, Runner, Shared
+from xq.runtime.callers import Work, Runner, Shared
 from xq.runtime.turns import Call, Held, Kind, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Steps
 from xq.runtime.workers.program import Running, jobs_of, start_jobs
@@ -47,11 +47,11 @@ class Block:
     def __init__(self, database: object, run: Runner | None, afterwards: Runner) -> None:
         self.database = database
         self.is_open = True
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
         self._run: Runner = run or self._jobs.put
         self._afterwards = afterwards
 
-    def run(self, job: Job) -> None:
+    def run(self, job: Work) -> None:
         (self._run if self.is_open else self._afterwards)(job)
 
     def serve(self, store: Connections) -> None:
@@ -385,7 +385,7 @@ class Aio(Generic[T]):
         database = self._queue.adapter.store.database
         return next((block for block in reversed(blocks) if block.is_open and block.database is database), None)
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Work) -> None:
         """Run a job off the event loop, if another thread reaches the database."""
         access, store = self._access(), self._queue.adapter.store
         try:
