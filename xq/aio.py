@@ -18,10 +18,10 @@ from xq.engine.finish import Update
 from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
 from xq.runtime import callers
-from xq.runtime.callers import Work, Runner, Shared
-from xq.runtime.turns import Call, Held, Kind, Turns, kind, sleep, step
-from xq.runtime.waiters import LOOK, Steps
-from xq.runtime.workers.program import Running, jobs_of, start_jobs
+from xq.runtime.callers import Runner, Shared, Work
+from xq.runtime.turns import Alike, Call, Held, Turns, kind, sleep, step
+from xq.runtime.waiters import LOOK, Wait
+from xq.runtime.workers.program import Running, assignments_of, start_assignments
 from xq.sessions.session import Session
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class Aio(Generic[T]):
             found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
         return [task for task, _ in found]
 
-    def _look(self, alike: Kind, n: int) -> Awaitable[list[Held[T]]]:
+    def _look(self, alike: Alike, n: int) -> Awaitable[list[Held[T]]]:
         return self._soon(alike, n, self._turns.release)
 
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
@@ -258,7 +258,7 @@ class Aio(Generic[T]):
         loop = asyncio.get_running_loop()
 
         def start() -> Running:
-            return start_jobs(jobs_of(self._queue, workers, tubes), until_empty, max_tasks, loop)
+            return start_assignments(assignments_of(self._queue, workers, tubes), until_empty, max_tasks, loop)
 
         running = await self._call(start, lambda running: running.stop())
         await running.joined()
@@ -429,7 +429,7 @@ class Aio(Generic[T]):
             store.connect()
         return work()
 
-    async def _soon(self, alike: Kind, item: object, undo: Callable[[Any], object] | None = None) -> Any:
+    async def _soon(self, alike: Alike, item: object, undo: Callable[[Any], object] | None = None) -> Any:
         """Run a short call with the others of this turn of the event loop."""
         if alike.options:
             try:
@@ -452,7 +452,7 @@ class Aio(Generic[T]):
 
     async def _steps(
         self,
-        steps: Steps[R],
+        steps: Wait[R],
         look: Callable[[], Awaitable[object]] | None = None,
         undo: Callable[[Any], None] = lambda result: None,
     ) -> R:

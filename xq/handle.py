@@ -34,8 +34,8 @@ from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.program import Running, jobs_of, run_jobs, start_jobs
-from xq.runtime.workers.worker import Kind, Options, Worker
+from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
+from xq.runtime.workers.worker import Options, Worker, WorkerKind
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 
@@ -156,7 +156,7 @@ class Queue(Operators[T]):
         *,
         tube: str | None = ...,
         workers: int = ...,
-        kind: Kind = ...,
+        kind: WorkerKind = ...,
         max_attempts: int | None = ...,
         backoff: Any = ...,
         timeout: float | None = ...,
@@ -172,7 +172,7 @@ class Queue(Operators[T]):
         *,
         tube: str | None = ...,
         workers: int = ...,
-        kind: Kind = ...,
+        kind: WorkerKind = ...,
         max_attempts: int | None = ...,
         backoff: Any = ...,
         timeout: float | None = ...,
@@ -188,7 +188,7 @@ class Queue(Operators[T]):
         *,
         tube: str | None = None,
         workers: int = 1,
-        kind: Kind = "thread",
+        kind: WorkerKind = "thread",
         max_attempts: int | None = None,
         backoff: Any = None,
         timeout: float | None = None,
@@ -268,7 +268,7 @@ class Queue(Operators[T]):
         InTransaction within a transaction, and ConfigurationError if several threads would have to share one
         connection.
         """
-        run_jobs(jobs_of(self, workers, tubes), until_empty, max_tasks)
+        run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
 
     def start(self, *, workers: int | None = None, tubes: Sequence[str] | None = None) -> Running:
         """Run the workers in threads beside the rest of the program, for example of a web process.
@@ -277,7 +277,7 @@ class Queue(Operators[T]):
         When the process ends without it, their tasks are released. Raises as `run`, and ConfigurationError for workers
         of kind="process".
         """
-        return start_jobs(jobs_of(self, workers, tubes))
+        return start_assignments(assignments_of(self, workers, tubes))
 
     # producers
 

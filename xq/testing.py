@@ -15,7 +15,7 @@ from xq.core.errors import BadType, ConfigurationError, shown
 from xq.handle import Queue
 from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.program import source_of
+from xq.runtime.workers.program import supply_of
 from xq.runtime.workers.worker import Worker
 
 SHOWN = 5  # tasks in the message of an assertion
@@ -88,7 +88,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
             "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
             "await asyncio.to_thread(run_pending, worker)"
         )
-    calls, source = 0, source_of(worker, worker.options.tube)
+    calls, source = 0, supply_of(worker, worker.options.tube)
     try:
         while tasks := source.take(worker.options.batch or 1, 0):
             if new := attempts.not_tried(tasks):

@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.packed import Source, packed, secrets_of, signed
+from xq.adapters.spark.packed import SignedSource, packed, secrets_of, signed
 from xq.adapters.spark.queues import check_session, queue_of
 from xq.adapters.spark.spark_session import offer
 from xq.core.errors import ConfigurationError, Error
@@ -361,7 +361,7 @@ class Filled(WriterCommitMessage):
     part: int
 
 
-class Filling(Source):
+class Filling(SignedSource):
     """A sink of Spark's that fills the staging table of a queue."""
 
     @classmethod

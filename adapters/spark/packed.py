@@ -36,7 +36,7 @@ def _signature(key: bytes, name: str, text: str) -> str:
     return hmac.new(key, f"{name}\n{text}".encode(), "sha256").hexdigest()
 
 
-class Source(DataSource):
+class SignedSource(DataSource):
     """A source of Spark's that signed options configure."""
 
     key: ClassVar[bytes] = b""

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
-from xq.adapters.spark.packed import Source, packed
+from xq.adapters.spark.packed import SignedSource, packed
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
@@ -51,7 +51,7 @@ def options(queue: object, what: What = "tasks") -> dict[str, str]:
 DUR_US = "dur_us"  # an expensive column of a history, read only on request; also the name of that option
 
 
-class Xq(Source):
+class Xq(SignedSource):
     """A queue as a data source of Spark."""
 
     @classmethod

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 import xq
 from xq.adapters.spark.files import SCHEME
-from xq.adapters.spark.packed import Source
+from xq.adapters.spark.packed import SignedSource
 from xq.adapters.spark.queues import LOCAL, check_session, context_of, master_of
 from xq.adapters.spark.source import Xq
 from xq.core.errors import ConfigurationError
@@ -114,7 +114,7 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def offer(spark: SparkSession, source: type[Source]) -> None:
+def offer(spark: SparkSession, source: type[SignedSource]) -> None:
     """Register a source in a session, for options that this process makes."""
     # Activates the session: Spark 4.3 checks the active session, not this one, for sources that are already registered.
     spark.createDataFrame([], "nothing int")

@@ -35,18 +35,18 @@ def worker(
 ) -> None:
     """Run workers until SIGTERM or SIGINT. Then they finish their tasks; a second signal releases these."""
     from xq.core.errors import Error
-    from xq.runtime.workers.program import Job, job_of, jobs_of, run_jobs
+    from xq.runtime.workers.program import Assignment, assignment_of, assignments_of, run_assignments
     from xq.runtime.workers.worker import Options, Worker
 
     level = [logging.INFO, logging.DEBUG][min(verbose, 1)]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def jobs(text: str) -> list[Job]:
+    def assigned(text: str) -> list[Assignment]:
         thing = found(text)
         if not isinstance(thing, Worker) and queue is not None:
             thing = Worker(queue_named(queue), thing, Options())
         if isinstance(thing, Worker):
-            return [job_of(changed(thing), None, tube)]
+            return [assignment_of(changed(thing), None, tube)]
         target = queue_in(thing, text)
         if not target.handlers:
             raise Failure(
@@ -55,7 +55,7 @@ def worker(
             )
         for each in target.handlers.values():
             changed(each)
-        return jobs_of(target, None, tube)
+        return assignments_of(target, None, tube)
 
     def changed(worker: Worker[Any]) -> Worker[Any]:
         worker.options = replace(worker.options, **given).checked(worker.queue, worker.function)
@@ -63,9 +63,9 @@ def worker(
 
     given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("kind", kind)) if value is not None}
     try:
-        all_jobs = [job for text in targets for job in jobs(text)]
-        with _metrics([job.worker for job in all_jobs], metrics_host, metrics_port):
-            run_jobs(all_jobs, until_empty, max_tasks)
+        assignments = [each for text in targets for each in assigned(text)]
+        with _metrics([each.worker for each in assignments], metrics_host, metrics_port):
+            run_assignments(assignments, until_empty, max_tasks)
     except Error as error:
         raise Failure(str(error)) from error
 

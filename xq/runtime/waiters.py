@@ -3,7 +3,7 @@
 A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
 A waiter that found something wakes the next one if there is more.
 
-A call that waits is a generator (`Steps`), which yields where it sleeps. A thread runs it to its end. A coroutine
+A call that waits is a generator (`Wait`), which yields where it sleeps. A thread runs it to its end. A coroutine
 sleeps on its event loop, and needs a thread only for the steps between.
 """
 
@@ -73,7 +73,7 @@ class Sleep(NamedTuple):
 
 
 LOOK = None  # a request of a take that waits: look for tasks, and send them
-Steps = Generator[Sleep | None, Any, R]
+Wait = Generator[Sleep | None, Any, R]
 
 
 def _sleep(awake: Awake, seconds: float) -> bool:
@@ -84,7 +84,7 @@ def _sleep(awake: Awake, seconds: float) -> bool:
     return True
 
 
-def run_steps(steps: Steps[R], look: Callable[[], object] = lambda: None) -> R:
+def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
     """Run a call that waits in this thread, to its end."""
     try:
         request = next(steps)
@@ -116,7 +116,7 @@ class Waiter:
         self.woken = True
         return self._awake.reach()
 
-    def sleep(self, seconds: float) -> Steps[None]:
+    def sleep(self, seconds: float) -> Wait[None]:
         """Sleep until `wake`, for up to `seconds`."""
         yield Sleep(self._awake, seconds)
         self.woken = False
@@ -273,13 +273,13 @@ class Waiting(Generic[T]):
 
     def taking(
         self, tube: str | None, timeout: float | None, looked: bool = False, until: threading.Event | None = None
-    ) -> Steps[list[Any]]:
+    ) -> Wait[list[Any]]:
         """Return what a look of the caller finds, as `take` does. `looked`: the caller has just found nothing."""
         with self._may_wait("take", timeout):
             found: list[Any] = [] if looked else (yield LOOK)
             return found or (yield from self._wait_to_take(tube, Deadline(timeout), until))
 
-    def _wait_to_take(self, tube: str | None, deadline: Deadline, until: threading.Event | None) -> Steps[list[Any]]:
+    def _wait_to_take(self, tube: str | None, deadline: Deadline, until: threading.Event | None) -> Wait[list[Any]]:
         self.listen()  # before the query, so that no later commit is missed
         slept = False
         with self.takers.enter(tube, self.database.session) as waiter:
@@ -290,7 +290,7 @@ class Waiting(Generic[T]):
                 self._pass_on()
         return found
 
-    def _take_if_there(self, deadline: Deadline, slept: bool) -> Steps[list[Any]]:
+    def _take_if_there(self, deadline: Deadline, slept: bool) -> Wait[list[Any]]:
         """Look; return no tasks if the connection is lost and the deadline has not passed.
 
         A caller that has not `slept` has just looked: a query finds whether a task has come since.
@@ -318,7 +318,7 @@ class Waiting(Generic[T]):
         if more:
             self.takers.wake_first()
 
-    def putting(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
+    def putting(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Wait[T]:
         """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
 
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
@@ -328,7 +328,7 @@ class Waiting(Generic[T]):
         with self._may_wait("put", timeout):
             return (yield from self._wait_to_put(task, options, timeout))
 
-    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Steps[T]:
+    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Wait[T]:
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # before the put, so that no later commit is missed
@@ -345,7 +345,7 @@ class Waiting(Generic[T]):
         self.putters.wake_first()  # wakes one waiter: there may be more room
         return found
 
-    def _sleep(self, waiter: Waiter, deadline: Deadline) -> Steps[bool]:
+    def _sleep(self, waiter: Waiter, deadline: Deadline) -> Wait[bool]:
         """Sleep until woken, or until the next look without a wake-up. Return False if the deadline has passed."""
         if deadline.left <= 0:
             return False
@@ -397,7 +397,7 @@ class Waiting(Generic[T]):
 
     def putting_and_waiting(
         self, task: object, options: Mapping[str, Any], timeout: float | None
-    ) -> Steps[tuple[T, bool]]:
+    ) -> Wait[tuple[T, bool]]:
         """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
 
         Returns the task, and whether it was processed.
@@ -414,7 +414,7 @@ class Waiting(Generic[T]):
             new = self.machine.guard("unique") is None
             return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
-    def waiting_for(self, parts: Parts, timeout: float | None) -> Steps[tuple[T, bool]]:
+    def waiting_for(self, parts: Parts, timeout: float | None) -> Wait[tuple[T, bool]]:
         """Wait up to `timeout` seconds (None: without limit) for the end of a task.
 
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
@@ -427,7 +427,7 @@ class Waiting(Generic[T]):
 
     def _until_the_end(
         self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
-    ) -> Steps[tuple[T, bool]]:
+    ) -> Wait[tuple[T, bool]]:
         caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         try:
             row, state, begun = self._begin(caller, named_task, locked)

@@ -20,7 +20,7 @@ from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import NO_SLOT, Batch
 from xq.runtime.workers.concurrency import ASK
-from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Source
+from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Supply
 from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Coroutines(Pool[T]):
     def __init__(
         self,
         worker: Worker[T],
-        sources: Sequence[Source[T]],
+        sources: Sequence[Supply[T]],
         moves: Finish[T],
         program: Program,
         workers: int,
@@ -120,7 +120,7 @@ class Coroutines(Pool[T]):
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
 
-    async def _take_for(self, source: Source[T]) -> None:
+    async def _take_for(self, source: Supply[T]) -> None:
         """Take tasks for all free coroutines at once, and run these."""
         size, budget, waits = self._options.batch or 1, self._program.budget, False
         timeout = LISTEN if self._store.has_threads and not self._program.until_empty else 0
@@ -160,7 +160,7 @@ class Coroutines(Pool[T]):
             else:
                 break
 
-    def _take(self, source: Source[T], n: int, timeout: float) -> tuple[int, list[Lease]]:
+    def _take(self, source: Supply[T], n: int, timeout: float) -> tuple[int, list[Lease]]:
         """Take up to `n` tasks. Return how many they are, and the leases of the functions to call."""
         self._store.connect()
         tasks, size = source.take(n, timeout, self._stop), self._options.batch or 1

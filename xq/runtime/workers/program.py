@@ -20,7 +20,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
-from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Source, Threads
+from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Supply, Threads
 from xq.runtime.workers.worker import Options, Worker
 from xq.sessions.process import this_process
 
@@ -33,11 +33,11 @@ KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 
 
 @dataclass(frozen=True)
-class Job:
+class Assignment:
     """A worker, where it takes its tasks from, and its options in this program."""
 
     worker: Worker[Any]
-    sources: Sequence[Source[Any]]
+    sources: Sequence[Supply[Any]]
     options: Options
 
     @property
@@ -69,26 +69,26 @@ def _place(store: Connections) -> str:
     return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
-def jobs_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Job]:
-    """Return the jobs of all workers of a queue; with `tubes`, of those that work on these. Raises as `job_of`."""
+def assignments_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
+    """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
     found = queue.handlers
     if tubes is None and found:
-        return [job_of(each, workers, None) for each in found.values()]
+        return [assignment_of(each, workers, None) for each in found.values()]
     own = [tube for tube in tubes if tube in [*found]] if isinstance(tubes, (list, tuple)) else []
-    jobs = [job_of(found[tube], workers, None) for tube in own]
+    assignments = [assignment_of(found[tube], workers, None) for tube in own]
     others = [tube for tube in tubes if tube not in own] if own and tubes else tubes
     if own and not others:
-        return jobs
+        return assignments
     if None not in found:
         of = f" for {', '.join(map(repr, others))}" if found and others else ""
         raise ConfigurationError(
             f"{queue.name} has no worker{of}: upgrade(..., worker=f), or @{queue.name}.xq.worker()"
         )
-    return [*jobs, job_of(found[None], workers, others)]
+    return [*assignments, assignment_of(found[None], workers, others)]
 
 
-def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Job:
-    """Return the job of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
+def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Assignment:
+    """Return the assignment of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
     queue, store = worker.queue, worker.queue.adapter.store
     if store.in_transaction():
         raise InTransaction(
@@ -105,28 +105,30 @@ def job_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None
     if own is not None and named != [own]:
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
-    job = Job(worker, [source_of(worker, tube) for tube in named], options.checked(queue, worker.function))
+    assignment = Assignment(
+        worker, [supply_of(worker, tube) for tube in named], options.checked(queue, worker.function)
+    )
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
     if not store.has_threads:
-        _check_one_connection(job, store.name)
-    return job
+        _check_one_connection(assignment, store.name)
+    return assignment
 
 
-def source_of(worker: Worker[Any], tube: str | None) -> Source[Any]:
+def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
     """Return where a worker takes from; without a tube it leaves out those that have a function of their own."""
     others = worker.queue.handlers if tube is None else ()
-    return Source(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
+    return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
 
 
-def _check_one_connection(job: Job, name: str) -> None:
-    threads = 1 if job.options.kind == "asyncio" else job.size
+def _check_one_connection(assignment: Assignment, name: str) -> None:
+    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
     if threads > 1:
         raise ConfigurationError(
             f"{threads} threads of {name} cannot work on one connection "
             "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
         )
-    if job.options.kind == "process":
+    if assignment.options.kind == "process":
         raise ConfigurationError(f"processes cannot share the one connection of {name} (thread_safe=False)")
 
 
@@ -140,39 +142,39 @@ def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None 
     for worker in workers:
         if not isinstance(worker, Worker):
             raise BadType(f"a worker is what @Page.xq.worker makes of a function, not {shown(worker)}")
-    run_jobs([job_of(worker, None, None) for worker in workers], until_empty, max_tasks)
+    run_assignments([assignment_of(worker, None, None) for worker in workers], until_empty, max_tasks)
 
 
-def run_jobs(jobs: Sequence[Job], until_empty: bool, max_tasks: int | None = None) -> None:
-    """Run jobs until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
+def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_tasks: int | None = None) -> None:
+    """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     with _shown_log():
-        if any(job.options.kind == "process" for job in jobs):
+        if any(assignment.options.kind == "process" for assignment in assignments):
             # The parent has no threads, since it forks again when a process crashes.
-            parts = [part for job in jobs for part in _parts(job)]
+            parts = [part for assignment in assignments for part in _parts(assignment)]
             budget = _budget(max_tasks, len(parts))
-            _begin(jobs)
+            _begin(assignments)
             run = Processes(
                 [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
-            log.info("the workers have ended: %s", run() or _end_of(jobs, until_empty, budget))
+            log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
         else:
-            running = Running(jobs, until_empty, _budget(max_tasks))
+            running = Running(assignments, until_empty, _budget(max_tasks))
             with _signals(running, None):
                 running._run()
 
 
-def start_jobs(
-    jobs: Sequence[Job],
+def start_assignments(
+    assignments: Sequence[Assignment],
     until_empty: bool = False,
     max_tasks: int | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Running:
-    """Run jobs in threads, or in an event loop, beside the caller. Raises ConfigurationError as `run_jobs`."""
-    if any(job.options.kind == "process" for job in jobs):
+    """Run assignments in threads, or in an event loop, beside the caller. Raises as `run_assignments`."""
+    if any(assignment.options.kind == "process" for assignment in assignments):
         raise ConfigurationError(
             'workers of kind="process" need a program of their own: run() or the command xq worker'
         )
-    running = Running(jobs, until_empty, _budget(max_tasks), loop=loop)
+    running = Running(assignments, until_empty, _budget(max_tasks), loop=loop)
     running._thread.start()
     return running
 
@@ -200,46 +202,46 @@ def _shown_log() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _begin(jobs: Sequence[Job]) -> None:
-    """Log the start of jobs. The first take of each queue stores its declared schedules."""
-    for job in jobs:
-        schedules = job.worker.queue.adapter.maintenance.schedules
+def _begin(assignments: Sequence[Assignment]) -> None:
+    """Log the start of assignments. The first take of each queue stores its declared schedules."""
+    for assignment in assignments:
+        schedules = assignment.worker.queue.adapter.maintenance.schedules
         schedules.pending = schedules.declared is not None
-        job.worker.queue.adapter.finish.log.info("working on %s", job)
+        assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
 
 
-def _end_of(jobs: Sequence[Job], until_empty: bool, budget: Budget) -> str:
+def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
     """Return why workers have ended that no signal and no error has ended."""
     if budget.is_spent or not until_empty:
         return "max_tasks were taken"
     waiting = 0
-    for queue in {job.worker.queue.name: job.worker.queue for job in jobs}.values():
+    for queue in {assignment.worker.queue.name: assignment.worker.queue for assignment in assignments}.values():
         for state in {*queue.machine.pending} - {READY, TAKEN}:
             with queue.adapter.store.briefly_connected():
                 waiting += queue.count(state)
     return f"no task is ready, and {waiting} wait for their time" if waiting else "no task is ready"
 
 
-def _parts(job: Job) -> list[Job]:
-    """Return the jobs of the processes that do this one."""
-    if job.options.kind != "process":
-        return [job]
-    single = replace(job.options, workers=1)
-    each = [replace(job, sources=[source], options=single) for source in job.sources]
-    return [part for part in each for _ in range(job.options.workers)]
+def _parts(assignment: Assignment) -> list[Assignment]:
+    """Return the assignments of the processes that do this one."""
+    if assignment.options.kind != "process":
+        return [assignment]
+    single = replace(assignment.options, workers=1)
+    each = [replace(assignment, sources=[source], options=single) for source in assignment.sources]
+    return [part for part in each for _ in range(assignment.options.workers)]
 
 
-def _log_sessions(jobs: Sequence[Job]) -> None:
+def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [job.worker.queue.adapter.maintenance.sessions for job in jobs]
+    found = [assignment.worker.queue.adapter.maintenance.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(sessions.own().uuid for sessions in found if sessions is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_part(job: Job, until_empty: bool, budget: Budget, shared: Shared) -> None:
-    """Run a job in this process, a child that shares something with its parent."""
-    running = Running([job], until_empty, budget, shared)
+def _run_part(assignment: Assignment, until_empty: bool, budget: Budget, shared: Shared) -> None:
+    """Run an assignment in this process, a child that shares something with its parent."""
+    running = Running([assignment], until_empty, budget, shared)
     with _signals(running, shared):
         running._run()
 
@@ -249,27 +251,29 @@ class Running:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        assignments: Sequence[Assignment],
         until_empty: bool,
         budget: Budget,
         shared: Shared | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._log = jobs[0].worker.queue.adapter.finish.log
-        self._jobs = jobs
+        self._log = assignments[0].worker.queue.adapter.finish.log
+        self._assignments = assignments
         self._errors = list[BaseException]()
         self._why = ""
         self._stops = itertools.count()
         self._parent = None if shared is None else multiprocessing.parent_process()
         self._program = Program(self._failed, until_empty, budget)
         budget.begin()
-        _log_sessions(jobs)
-        self._pools = [job.pool(self._program, shared, loop) for job in jobs]
+        _log_sessions(assignments)
+        self._pools = [assignment.pool(self._program, shared, loop) for assignment in assignments]
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
 
     def __repr__(self) -> str:
-        return f"<workers of {', '.join(dict.fromkeys(job.worker.queue.name for job in self._jobs))}>"
+        return (
+            f"<workers of {', '.join(dict.fromkeys(assignment.worker.queue.name for assignment in self._assignments))}>"
+        )
 
     def stop(self, why: str = "stop() was called") -> None:
         """End the workers. Their functions finish; a second call releases the tasks of those that still run.
@@ -332,7 +336,7 @@ class Running:
     def _run_pools(self) -> None:
         program = self._program
         if self._parent is None:
-            _begin(self._jobs)
+            _begin(self._assignments)
         stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
         stopped.start()
         for pool in self._pools:
@@ -347,7 +351,7 @@ class Running:
             pool.close()
         if self._parent is None:
             why = self._why or (
-                "an error" if self._errors else _end_of(self._jobs, program.until_empty, program.budget)
+                "an error" if self._errors else _end_of(self._assignments, program.until_empty, program.budget)
             )
             self._log.info("the workers have ended: %s", why)
 

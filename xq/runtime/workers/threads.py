@@ -32,7 +32,7 @@ ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tas
 
 
 @dataclass(frozen=True)
-class Source(Generic[T]):
+class Supply(Generic[T]):
     """Where a worker takes its tasks from: a queue, or one of its tubes."""
 
     queue: Queue[T]
@@ -130,7 +130,7 @@ class Pool(ABC, Generic[T]):
     def __init__(
         self,
         worker: Worker[T],
-        sources: Sequence[Source[T]],
+        sources: Sequence[Supply[T]],
         moves: Finish[T],
         program: Program,
         workers: int,
@@ -218,7 +218,7 @@ class Threads(Pool[T]):
     def __init__(
         self,
         worker: Worker[T],
-        sources: Sequence[Source[T]],
+        sources: Sequence[Supply[T]],
         moves: Finish[T],
         program: Program,
         workers: int,
@@ -257,7 +257,7 @@ class Threads(Pool[T]):
             self._acks.join()  # it may be acking
         super().close()
 
-    def _loop(self, source: Source[T], hand: _Hand[T]) -> None:
+    def _loop(self, source: Supply[T], hand: _Hand[T]) -> None:
         try:
             while self._take(source, hand):
                 while hand.waiting:
@@ -279,7 +279,7 @@ class Threads(Pool[T]):
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
-    def _take(self, source: Source[T], hand: _Hand[T]) -> bool:
+    def _take(self, source: Supply[T], hand: _Hand[T]) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, n = self.attempts, self._options.batch or self._options.prefetch
         finished, budget = hand.finished(), self._program.budget

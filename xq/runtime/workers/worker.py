@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-Kind = Literal["thread", "process", "asyncio"]
+WorkerKind = Literal["thread", "process", "asyncio"]
 MOST = 1_000_000  # of what an option counts
 
 
@@ -29,7 +29,7 @@ class Options:
     """The options of a worker, as `Queue.worker` documents them."""
 
     workers: int = 1
-    kind: Kind = "thread"
+    kind: WorkerKind = "thread"
     max_attempts: int | None = None
     backoff: Any = None
     timeout: float | None = None
@@ -49,8 +49,8 @@ class Options:
                 raise ConfigurationError(f"{name} is a number from 1 to {MOST:,}, not {shown(number)}")
         if not isinstance(self.finishes, bool):
             raise ConfigurationError(f"finishes is True or False, not {shown(self.finishes)}")
-        if self.kind not in get_args(Kind):
-            raise ConfigurationError(f"kind is one of {', '.join(get_args(Kind))}, not {shown(self.kind)}")
+        if self.kind not in get_args(WorkerKind):
+            raise ConfigurationError(f"kind is one of {', '.join(get_args(WorkerKind))}, not {shown(self.kind)}")
         queue.adapter.tube(self.tube, "worker(tube=)")
         _check_arguments(function, 1 + self.finishes)
         machine = queue.machine

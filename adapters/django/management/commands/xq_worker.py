@@ -22,7 +22,7 @@ from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.adapters.django.settings import setting
-from xq.runtime.workers.program import job_of, run_jobs
+from xq.runtime.workers.program import assignment_of, run_assignments
 from xq.runtime.workers.worker import Options, Worker
 from xq.sessions.process import name_program
 
@@ -137,8 +137,8 @@ class Command(QueueCommand):
                 "or name one by --call"
             )
         workers = first(options["workers"], setting("WORKERS"))
-        jobs = [job_of(each, workers, None) for each in chosen]
-        return chosen, partial(run_jobs, jobs, options["until_empty"], options["max_tasks"])
+        assignments = [assignment_of(each, workers, None) for each in chosen]
+        return chosen, partial(run_assignments, assignments, options["until_empty"], options["max_tasks"])
 
     def _on_tasks(self, options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
         if options["call"]:
