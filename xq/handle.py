@@ -30,7 +30,7 @@ from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.operators import Operators
-from xq.pipeline.archives import Archives
+from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
@@ -120,7 +120,7 @@ class Queue(Operators[T]):
         self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
-        self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archives(steps))
+        self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
             self._database, self._store, self._maintenance, self._waiting, self._observers, self._inspection
         )

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from xq.adapters.spark.archives import beyond
 from xq.adapters.spark.archives import history as archived
 from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
@@ -132,7 +133,7 @@ def report(
         checkpoints[name] = extracts[name].checkpoint(after)  # no row will be inserted before it
         order = extracts[name].order
         found = read(queue, "history", [*HISTORY, *(column for column in order if column not in HISTORY)], after)
-        return found.withColumn("ahead", F.expr(_beyond(order, checkpoints[name])))
+        return found.withColumn("ahead", F.expr(beyond(order, checkpoints[name])))
 
     checkpoints: dict[str, Checkpoint] = {}
     history = _union(names, (*HISTORY, "ahead"), past)
@@ -151,17 +152,6 @@ def report(
         checkpoints=None if folders else checkpoints,
         last=last,
     )
-
-
-def _beyond(order: Sequence[str], checkpoint: Checkpoint) -> str:
-    """Return the test whether a row comes after a checkpoint."""
-    if not checkpoint:
-        return "true"
-    ways = []
-    for i, column in enumerate(order):
-        same = [f"{name} = {value}L" for name, value in zip(order[:i], checkpoint, strict=False)]
-        ways.append(" AND ".join([*same, f"{column} > {checkpoint[i]}L"]))
-    return " OR ".join(f"({way})" for way in ways)
 
 
 def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:

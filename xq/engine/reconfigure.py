@@ -19,8 +19,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     `move` maps each lost state that has tasks to the state they move to. Raises ConfigurationError
     - within the application's transaction,
     - if a lost state has tasks and `move` does not name it; the message counts them,
-    - if more tasks hold a value than a new feature allows,
-    - if an export or restore is running and the new features have no archives.
+    - if more tasks hold a value than a new feature allows.
     """
     store, old = database.store, database.definition
     if store.in_transaction():
@@ -31,9 +30,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     _check(new, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).bind()
     after.installation.check_statuses()
-    after.installation.close_exports()  # wait for a running export before locking what it needs
     with before.dialect.installing(store):
-        after.installation.close_exports()
         counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
         stranded = {state: n for tube, state, n in counts if tube == "" and state not in move}
         if stranded:

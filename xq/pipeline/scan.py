@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from xq.core.errors import BadValue, shown
 from xq.core.ports import Address
@@ -17,8 +17,6 @@ What = Literal["tasks", "history", "stats", "live", "buried"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
 TESTS: Final[tuple[Test, ...]] = get_args(Test)
-
-R = TypeVar("R")
 
 # How far a history has been read: the values of `checkpoint_columns` in the last read row. A position between rows
 # needs only the values of `order`. () is before the first row.
@@ -107,7 +105,6 @@ class Extract(ABC):
     ranged: str = ""  # the column whose ranges are read separately
     where: tuple[Condition, ...] = ()  # conditions for these rows
     snapshot: str = ""  # exported by an open transaction of PostgreSQL: reads see its snapshot
-    check: Callable[[Extract], None] | None = None  # called with this extract after the last row; may raise
 
     def column(self, name: str) -> Column:
         """Return the column of this name. Raises BadValue."""
@@ -166,15 +163,10 @@ class Extract(ABC):
 
     def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Yield the rows as the driver returns them, in batches of some thousand."""
-        return self._checked(self._stored(self.chosen(names), part))
+        return self._stored(self.chosen(names), part)
 
     @abstractmethod
     def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
-
-    def _checked(self, read: Iterator[R]) -> Iterator[R]:
-        yield from read
-        if self.check:
-            self.check(self)
 
     @abstractmethod
     def value(self, column: Column, stored: Any) -> Any:
@@ -192,8 +184,7 @@ class Extract(ABC):
 
         None if no installed driver makes them, or if they would be slower.
         """
-        found = self._batches(self.chosen(names), part)
-        return None if found is None else self._checked(found)
+        return self._batches(self.chosen(names), part)
 
     def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
         return None
