@@ -141,9 +141,6 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
-    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
-        cursor.executemany(sql, rows)
-
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         pass  # when a call of sqlite3 ends, the statement is over
 
@@ -259,11 +256,6 @@ class Psycopg(_Server):
             raise
         return [self.rows(each) for each in made]
 
-    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
-        with cursor.copy(sql) as copy:
-            for row in rows:
-                copy.write_row(row)
-
     def _plan_anew(self, connection: Any) -> bool:
         """Discard the plans of prepared statements once per PLANNED seconds. Returns whether it did.
 
@@ -371,9 +363,6 @@ class Pymysql(_Server):
         except BaseException as error:
             self.close_if_unfinished(cursor.connection, error)
             raise
-
-    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
-        cursor.executemany(sql, rows)
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if not isinstance(error, connection.Error):  # the next statement might read the result of this one

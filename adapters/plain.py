@@ -57,16 +57,6 @@ class PlainStore(ClassifiesErrors):
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         return self._connection.change(sql, values)
 
-    def load(self, sql: str, rows: Sequence[Row]) -> None:
-        """Write many rows by the driver's bulk load. Raises BadValue, BadType and the driver's errors."""
-        cursor = self.connection.cursor()
-        try:
-            self.driver.load(cursor, sql, rows)
-        except Exception as error:
-            self.failed(error)
-        finally:
-            cursor.close()
-
     @contextmanager
     def atomic(self) -> Iterator[None]:
         """Open a transaction. Rolls back if the block raises. It cannot be nested: no caller needs that."""

@@ -27,7 +27,7 @@ TITLES: Mapping[str, tuple[str, ...]] = {
     "All errors": ("Error",),
     "The arguments of a call": ("BadValue", "BadType", "FeatureOff"),
     "The task": ("NotFound", "WrongState", "NotOwner", "SessionLost", "Duplicate"),
-    "The queue": ("Full", "InTransaction", "ArchiveBusy", "UnknownSession"),
+    "The queue": ("Full", "InTransaction", "UnknownSession"),
     "The definition of a queue": ("ConfigurationError", "Conflict", "NotInstalled"),
     "Workers": ("LeftOpen", "Undone"),
     "Tubes": ("TubeExists", "UnknownTube", "TubeBusy", "TubeDropped", "NotRunning"),

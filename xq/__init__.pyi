@@ -2,7 +2,6 @@ from xq import spark as spark
 from xq.adapters.peewee import queue, upgrade
 from xq.adapters.peewee.task import Task
 from xq.core.errors import (
-    ArchiveBusy,
     BadType,
     BadValue,
     ConfigurationError,
@@ -60,7 +59,6 @@ __all__ = [
     "Features",
     "Full",
     "Guard",
-    "ArchiveBusy",
     "InTransaction",
     "Lease",
     "LeftOpen",

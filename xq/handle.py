@@ -27,7 +27,7 @@ from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.operators import Operators
-from xq.pipeline.archives import Archives
+from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -106,7 +106,7 @@ class Queue(Operators[T]):
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
-        self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archives(steps))
+        self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
             database, store, self._maintenance, self._waiting, self._observers, self._inspection
         )

@@ -28,7 +28,6 @@ from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, 
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.exports import Exports
     from xq.adapters.databases.scans import Scans
     from xq.pipeline.scan import Extract, What
 
@@ -93,18 +92,12 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     # the SQL of the other parts of a queue
 
     groups_kind: type[Groups]
-    exports_kind: type[Exports]
     scans_kind: type[Scans]
 
     @cached_property
     def groups(self) -> Groups | None:  # type: ignore[override]
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
-
-    @cached_property
-    def exports(self) -> Exports:
-        """Returns the SQL of exports to an archive and of loads from it."""
-        return self.exports_kind(self)
 
     @property
     def jobs(self) -> Jobs:
@@ -126,6 +119,16 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         Raises BadValue, ConfigurationError.
         """
         return self.scans_kind(self).of(what, name, address, states)
+
+    def after(self, checkpoint: Sequence[int]) -> str:
+        order = self.scans_kind.order
+        if not checkpoint:
+            return "1 = 1"
+        if len(order) == 1:
+            return f"{order[0]} > {checkpoint[0]}"
+        # The first comparison is for the index.
+        row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
+        return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
 
     # running statements
 
@@ -159,10 +162,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
 
         A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
         """
-
-    def loading(self, table: str, columns: Sequence[str]) -> str:
-        """Return the statement of the driver's bulk load (`Driver.load`)."""
-        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.placeholder] * len(columns))})"
 
     sets_context_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from xq.adapters.databases.terms import Terms
+from xq.core.compile import Statement
 from xq.core.machine import ABSENT, LONGEST, TAKEN
 from xq.core.ports import HISTORY, Kind
 
@@ -83,6 +84,22 @@ class HistoryTable(Terms):
         """Return SQL that writes `:actor` and `:reason` into the `n` transitions `:id0`, `:id1` ..."""
         ids = ", ".join(f":id{place}" for place in range(n))
         return f"UPDATE {self.side('history')} SET actor = :actor, reason = :reason WHERE id IN ({ids})"
+
+    @abstractmethod
+    def after(self, checkpoint: Sequence[int]) -> str:
+        """Return the condition of the rows after a checkpoint; () is before all rows."""
+
+    def done_again(self, checkpoint: Sequence[int]) -> str:
+        """Return a query that finds a row if a task came to D after a checkpoint, and was deleted there after it."""
+        key, table, after = self.quote("key"), self.side("history"), self.after(checkpoint)
+        gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND {after}"
+        return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
+
+    def forget_rows(self, ids: Sequence[int]) -> Statement:
+        """Return the statement that deletes the rows with these ids."""
+        return Statement(f"DELETE FROM {self.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
+
+    highest_key = ""  # a query of the highest key, if the database gives the next task the one after it
 
     elapsed: ClassVar[str] = "at_us - {}"  # since a time
 

@@ -1,60 +1,45 @@
 """An archive of a queue: its done tasks and old history as Parquet files, read together with the database.
 
-OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       a run (an export batch); its folder is complete or missing
+OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       of one call; its folder is complete or missing
 OUT/history/xq_run=RUN/day=2026-11-21/*.parquet
 OUT/_queue.json                                     identifies the queue; other queues are refused
-OUT/_xq/                                            incomplete runs
+OUT/_xq/                                            files that are being written
 
-To archive, xq moves done tasks into the staging table of the queue, writes them under `_xq`, renames that folder to its
-place, and deletes the tasks from the staging table. To restore, it fills the staging table while the folder is in its
-place, renames the folder away, and moves the tasks from the staging table into the application's table.
-
-So the archive has a run if its folder is in its place; else the staging table has it, whenever a process is killed.
-The next call completes what a killed one has begun.
+To archive, xq writes tasks or history under `_xq`, renames that folder to its place, and deletes from the database
+what the files have, if it is still as it was. If a process is killed in between, a row is in both places: readers
+then take the table's, and the next call writes it once more. Files are only added, never changed or deleted, so calls
+beside each other do no harm. Of several versions of a task the newest counts: that of its last transition into D.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import date, datetime
-from functools import cached_property
-from itertools import pairwise
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import TimestampType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.packed import SignedSource, packed, secrets_of, signed
+from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import check_session, queue_of
-from xq.adapters.spark.spark_session import offer
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
-from xq.pipeline.archives import Archives
-from xq.pipeline.loading import Loading
-from xq.pipeline.scan import Extract, quoted
-from xq.pipeline.spans import Watermark
+from xq.pipeline.archive import Archive, Written
+from xq.pipeline.scan import Checkpoint, Extract, quoted
 
-RUN = "xq_run"
-SINCE = "xq_at_us"
+RUN, KEY, SINCE = "xq_run", "xq_key", "xq_at_us"  # own columns: the key as in the history, and the time of done
+LAST = "xq_last"
+LONGEST = 255  # characters of a key that the history has on every database
 A_DAY = 86_400_000_000  # microseconds
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TASKS, HISTORY, INCOMPLETE = "tasks", "history", "_xq"
 OWNER = "_queue.json"  # identifies the queue of the archive
-MANIFEST = "_manifest.json"  # Spark ignores files whose names begin like this
-WATERMARK = "past"  # the name of the watermark in the manifests of the history
-RESTORED = "restored-"
 PARTS = 8  # partitions in which the history is read, if the database allows it
 
 
@@ -79,81 +64,112 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     The next call moves the history of this one.
 
     The call may be killed and repeated at any time, and other processes may use the queue meanwhile: a task that one of
-    them restarts in time stays. If SQLite numbers the tasks, the one with the highest number stays, since SQLite would
+    them moves in time stays. If SQLite numbers the tasks, the one with the highest number stays, since SQLite would
     use the number again. `out` is a path of a Hadoop file system that renames folders atomically.
 
-    Raises FeatureOff (it needs keep and history), ArchiveBusy, BadType, BadValue; ConfigurationError for a table with
-    columns that the model lacks, and for the folder of another queue; and Error if Spark cannot read a task: then the
-    tasks are in the table again.
+    Raises FeatureOff (it needs keep and history), BadType, BadValue; ConfigurationError within a transaction, for a
+    table with columns that the model lacks, and for the folder of another queue; and Spark's error, with all tasks in
+    the table, if Spark cannot read one.
     """
     place = _Archive(spark, queue, out, "archive")
-    before_us = place.archives.moment("before", before)
-    with place.alone():
-        place.archives.prepare()
-        run = place.new_run()
-        moved = place.archives.stage(run, before_us)
-        if moved.moved:
-            place.write_out(run)
-        return Archived(moved.moved, place.write_history(run, moved.watermark), moved.stayed)
+    before_us = place.archive.moment("before", before)
+    place.archive.check_changes()
+    place.own()
+    extract = place.queue.pipeline.extract("history")
+    until = extract.checkpoint()  # no row will be inserted before it
+    history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))
+    written, moved, refused = place.move_tasks(extract, until, history, before_us)
+    before_us = min([before_us, *(task.at_us for task in refused if task.at_us is not None)])
+    # The row of the checkpoint stays: the newest one must, so that the database does not use its id again.
+    newest = until[extract.order.index("id")] if until else 0
+    old = history.where(f"NOT late AND id <> {newest} AND at_us < {before_us}")
+    return Archived(moved, place.move_history(old.drop("late")), written - moved)
 
 
 def restore(spark: SparkSession, queue: object, out: str) -> int:
-    """Move all tasks of an archive back into the table, as D. Returns how many. It counts as X-D.
+    """Put the tasks of an archive that are not in the table into it, as D. Returns how many. It counts as X-D.
 
-    The history stays in the archive, where `history` reads it. The call may be killed and repeated, as `archive`.
+    The files stay, and `tasks` reads the table's rows. So a task that is killed later is put back by the next call. The
+    history stays in the archive, where `history` reads it. The call may be killed and repeated, as `archive`.
 
-    Raises ConfigurationError if there is no archive. Raises Error, after the other tasks are back, if tasks must stay
-    since the table has their keys or other unique values again. Other errors as in `archive`.
+    Raises ConfigurationError if there is no archive, within a transaction, and for tasks with fields that the model
+    lacks. Raises Error, after the other tasks are back, if the table refuses some, for their unique values, say.
     """
     place = _Archive(spark, queue, out, "restore")
-    with place.alone():
-        place.archives.prepare()
-        restored, refused = 0, None
-        for run in place.runs(TASKS):
-            try:
-                restored += place.restore_run(run)
-            except Error as error:  # of this run; the other runs can still be restored
-                refused = refused or error
-        if refused:
-            raise refused
-        return restored
+    place.archive.check_changes()
+    if not (runs := place.runs(TASKS)):
+        return 0
+    stored = place.newest(place.stored(TASKS, runs))
+    names, key = place.fields_of(stored.columns), place.archive.key
+    there = place.frame(place.queue.pipeline.extract("tasks"), key)
+    missing = stored.join(there, key, "left_anti")
+    restored, refused = place.archive.put_back(names, _values(missing, names))
+    if refused:
+        raise Error(
+            f"{restored} tasks of {place.queue.name} were restored, and {refused} stay in the archive: the table "
+            "refuses them, as the log says"
+        )
+    return restored
 
 
 def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     """Return the tasks of a queue, those in the table and those in an archive, as one DataFrame.
 
     It has the columns of `options(queue)`, and `day`, on which an archived task was done (`xq_day` if the model has a
-    field `day`). Each task appears once, even during an archive or restore. The table is read when the DataFrame is
-    used, which raises Error if an archive or restore has run since it was made.
+    field `day`). Each task appears once; of one that is in both, the table's row. The table is read when the DataFrame
+    is used. It has the files that were there when it was made: make it again after an archive.
     """
     place = _Archive(spark, queue, archive, "tasks")
-    generation, runs = place.archives.generation, place.runs(TASKS)
-    current = place.with_day(place.frame(place.archives.extract_tasks(runs, generation)))
-    return place.with_archive(current, TASKS, runs).drop(RUN)
+    current = place.frame(place.queue.pipeline.extract("tasks")).withColumn(place.day, f.lit(None).cast("date"))
+    if runs := place.runs(TASKS):
+        stored = place.stored(TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
+        current = place.newest(current.unionByName(stored, allowMissingColumns=True))
+    return current.drop(RUN, KEY, SINCE)
 
 
 def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     """Return the history of a queue, in the database and in an archive, as one DataFrame.
 
     It has the columns of `options(queue, "history")`, `day` (UTC), and `dur_us`, the microseconds that the task spent
-    in the state it moved. Each row appears once, as in `tasks`.
+    in the state it moved. Each row appears once. Make it again after an archive, as `tasks`.
     """
     place = _Archive(spark, queue, archive, "history")
-    generation, runs = place.archives.generation, place.runs(HISTORY)
-    watermark = place.manifest(runs[-1])[WATERMARK] if runs else None
-    current = place.frame(place.archives.extract_history(watermark, generation)).withColumn("day", _day(f.col("at_us")))
-    live = f"s-{place.owner}-"  # sorts after all runs
-    rows = place.with_archive(current.withColumn(RUN, f.lit(live)), HISTORY, runs)
-    # A new installation starts the ids again, so there the order is that of the runs; else it is that of the ids.
-    restarts = [run for last, run in pairwise([*runs, live]) if last.split("-")[1] != run.split("-")[1]]
-    order = [*(f.col(RUN) >= run for run in restarts), f.col("id")]
-    before = f.lag("at_us").over(Window.partitionBy("key").orderBy(*order))
-    spent = f.when(f.col("source") != ABSENT, f.col("at_us") - before)
-    return rows.withColumn("dur_us", spent).drop(RUN)
+    rows = place.frame(place.queue.pipeline.extract("history")).withColumn("day", _day(f.col("at_us")))
+    if runs := place.runs(HISTORY):
+        stored = place.stored(HISTORY, runs).withColumn("day", f.col("day").cast("date"))
+        rows = rows.unionByName(stored.drop(RUN), allowMissingColumns=True)
+        rows = rows.repartition("key").dropDuplicates(["key", "id", "at_us"])
+    # By the time, and not by the id alone: after a new installation the ids begin again.
+    before = f.lag("at_us").over(Window.partitionBy("key").orderBy("at_us", "id"))
+    return rows.withColumn("dur_us", f.when(f.col("source") != ABSENT, f.col("at_us") - before))
+
+
+def beyond(order: Sequence[str], checkpoint: Checkpoint) -> str:
+    """Return the test whether a row of a history comes after a checkpoint."""
+    if not checkpoint:
+        return "true"
+    ways = []
+    for i, column in enumerate(order):
+        same = [f"{name} = {value}L" for name, value in zip(order[:i], checkpoint, strict=False)]
+        ways.append(" AND ".join([*same, f"{column} > {checkpoint[i]}L"]))
+    return " OR ".join(f"({way})" for way in ways)
 
 
 def _day(at_us: Any) -> Any:
     return f.date_add(f.lit("1970-01-01").cast("date"), f.floor(at_us / A_DAY).cast("int"))
+
+
+def _values(frame: DataFrame, names: Sequence[str]) -> Iterator[list[Any]]:
+    """Yield the values of rows, with moments in UTC: Spark's own would be in the time zone of this machine."""
+    moments = [isinstance(frame.schema[name].dataType, TimestampType) for name in names]
+    columns = [
+        f.unix_micros(quoted(name)) if moment else quoted(name) for name, moment in zip(names, moments, strict=True)
+    ]
+    for row in frame.select(*columns).toLocalIterator():
+        yield [
+            EPOCH + timedelta(microseconds=value) if moment and value is not None else value
+            for value, moment in zip(row, moments, strict=True)
+        ]
 
 
 class _Archive:
@@ -162,8 +178,8 @@ class _Archive:
     def __init__(self, spark: SparkSession, queue: object, out: str, what: str) -> None:
         self.spark = spark
         self.queue: xq.Queue[Any] = queue_of(queue)
-        self.archives: Archives = self.queue.pipeline.archives
-        self.archives.check(what)
+        self.archive: Archive = self.queue.pipeline.archive
+        self.archive.check(what)
         check_session(spark, self.queue)
         self.folder = Folder(spark, out)
         if what != "archive" and not self.folder.exists(""):
@@ -172,7 +188,6 @@ class _Archive:
                 "with, or create it empty if nothing was archived"
             )
         self.check_owner()
-        self.parts = PARTS if self.archives.old.is_read_in_parts else 1
         names = {field.name.lower() for field in self.queue.adapter.store.fields}
         self.day = "xq_day" if "day" in names else "day"
 
@@ -180,220 +195,98 @@ class _Archive:
         """Raise ConfigurationError if the archive belongs to another queue."""
         if not self.folder.exists(OWNER):
             return
-        stored, own = json.loads(self.folder.read(OWNER)), self.archives.identity
-        if stored != own:
+        stored, own = json.loads(self.folder.read(OWNER)), self.archive.identity
+        if {name: stored.get(name) for name in own} != own:
             raise ConfigurationError(
                 f"{self.folder.path} has the archive of {stored['queue']} of the database {stored['database']}, "
                 f"which is not {own['queue']} of {own['database']}: give each queue a folder of its own. If it is the "
-                f"same queue, moved or reinstalled, delete {OWNER} there"
+                f"same queue, moved, delete {OWNER} there"
             )
 
-    @cached_property
-    def owner(self) -> str:
-        """The part of the names of runs that identifies this queue and folder. Needs a call of `alone` before."""
-        return hashlib.sha256(f"{self.archives.identity['number']} {self.folder.path}".encode()).hexdigest()[:8]
-
-    def move(self, old: str, new: str) -> None:
-        """Rename a folder, unless another call has got the lock meanwhile."""
+    def own(self) -> None:
+        """Make the archive that of this queue."""
+        if not self.folder.exists(OWNER):
+            away = f"{INCOMPLETE}/{secrets.token_hex(8)}"
+            self.folder.write(away, json.dumps(self.archive.identity))
+            self.folder.move(away, OWNER)  # the rename makes the complete file appear at once
         self.check_owner()
-        self.archives.check_alone()
-        self.folder.move(old, new)
-
-    def new_run(self) -> str:
-        """Return a new name of a run that sorts after all earlier ones."""
-        last = max((run[1:17] for what in (TASKS, HISTORY) for run in self.runs(what)), default="0")
-        number = max(int(last) + 1, self.archives.now_us)  # also if the clock was set back
-        return f"r{number:016d}-{self.owner}-{secrets.token_hex(4)}"
 
     def runs(self, what: str) -> list[str]:
-        """Return the runs that are in their place, in order."""
-        return [name.removeprefix(f"{RUN}=") for name in self.folder.names(what) if name.startswith(f"{RUN}=")]
+        """Return the runs that are in their place."""
+        return [name for name in self.folder.names(what) if name.startswith(f"{RUN}=")]
 
-    @staticmethod
-    def of(what: str, run: str) -> str:
-        return f"{what}/{RUN}={run}"
-
-    def manifest(self, run: str, what: str = HISTORY) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self.folder.read(f"{self.of(what, run)}/{MANIFEST}"))
-        return found
-
-    def frame(self, extract: Extract, partitions: int = 1) -> DataFrame:
-        reader = self.spark.read.format("xq").options(**packed(extract=extract))
+    def frame(self, extract: Extract, columns: Iterable[str] = (), partitions: int = 1) -> DataFrame:
+        """Return these columns of an extract; without names all but the expensive ones."""
+        names = {"columns": ",".join(columns)} if columns else {}
+        reader = self.spark.read.format("xq").options(**packed(extract=extract), **names)
         return reader.options(partitions=partitions).load()
 
-    def with_day(self, frame: DataFrame) -> DataFrame:
-        return frame.withColumn(self.day, _day(f.col(SINCE))).drop(SINCE)
-
-    def stored(self, what: str, runs: Iterable[str]) -> DataFrame:
+    def stored(self, what: str, runs: Sequence[str]) -> DataFrame:
         """Return the rows of some runs that are in their place, with the name of the run."""
         reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
-        return reader.parquet(*(literally(self.folder.at(self.of(what, run))) for run in runs))
+        return reader.parquet(*(literally(self.folder.at(what, run)) for run in runs))
 
-    def with_archive(self, current: DataFrame, what: str, runs: list[str]) -> DataFrame:
-        if not runs:
-            return current
-        stored = self.stored(what, runs)
-        day = "day" if what == HISTORY else self.day
-        return current.unionByName(stored.withColumn(day, f.col(day).cast("date")), allowMissingColumns=True)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the lock of the archive, and first complete what killed calls have begun."""
-        with self.archives.alone():
-            if not self.folder.exists(OWNER):
-                away = f"{INCOMPLETE}/{secrets.token_hex(8)}"
-                self.folder.write(away, json.dumps(self.archives.identity))
-                self.folder.move(away, OWNER)  # the rename makes the complete file appear at once
-            self.check_owner()
-            self.archives.fits()
-            self.finish()
-            yield
-
-    def finish(self) -> None:
-        """Complete what killed calls have begun."""
-        for name in self.folder.names(INCOMPLETE):
-            if not name.startswith(RESTORED):
-                self.folder.delete(f"{INCOMPLETE}/{name}")
-        in_place, waiting = set(self.runs(TASKS)), self.archives.runs()
-        for run in waiting:
-            if run in in_place:
-                self.archives.retire(run)
-            elif self.archives.is_loading(run):
-                self.archives.forget(run)
-            elif self.folder.exists(f"{INCOMPLETE}/{RESTORED}{run}"):
-                continue
-            elif f"-{self.owner}-" in run:
-                self.write_out(run)
-        for name in self.folder.names(INCOMPLETE):
-            self.put_back(name.removeprefix(RESTORED))
-        if runs := self.runs(HISTORY):
-            self.archives.old.forget(self.manifest(runs[-1])[WATERMARK])
-
-    def write_out(self, run: str) -> None:
-        """Write a run of the staging table into its place."""
-        try:
-            away, rows = self._write(self.with_day(self.frame(self.archives.extract_run(run))), self.day)
-        except PySparkException as error:
-            stayed = self.archives.put_back(run).stayed
-            where = (
-                f"{stayed} of them wait in {self.archives.staging_table}" if stayed else "they are in the table again"
-            )
-            why = re.search(r"BadValue: (.+)", str(error))
-            raise Error(
-                f"tasks of {self.queue.name} cannot be written, and {where}. Correct there, by plain SQL, "
-                f"what Spark could not read, and call again: {why[1] if why else 'see above'}"
-            ) from error
-        self._commit(away, TASKS, run, rows, self.archives.count(run) == rows, {})
-        self.archives.retire(run)
-
-    def write_history(self, run: str, watermark: Watermark | None) -> int:
-        """Write rows of the history into their place and delete them from the database. Returns how many."""
-        if watermark is None or not self.archives.old.is_there(watermark):
-            return 0
-        frame = self.frame(self.archives.extract_old_history(watermark), self.parts).withColumn(
-            "day", _day(f.col("at_us"))
+    def newest(self, rows: DataFrame) -> DataFrame:
+        """Return one row of each task: the table's, which has no run, else the one that was done last."""
+        known = f.col(SINCE) if SINCE in rows.columns else f.lit(None)
+        done = f.coalesce(known, f.substring(RUN, 2, 16).cast("bigint"))  # if not known: before the run
+        order = Window.partitionBy(*map(quoted, self.archive.key)).orderBy(
+            f.col(RUN).isNotNull(), f.desc(done), f.desc(RUN)
         )
-        away, rows = self._write(frame, "day")
-        # The database may have fewer rows by now: the queue has deleted expired ones.
-        self._commit(away, HISTORY, run, rows, self.archives.old.count(watermark) <= rows, {WATERMARK: dict(watermark)})
-        self.archives.old.forget(watermark)
-        return rows
+        return rows.withColumn(LAST, f.row_number().over(order)).where(f"{LAST} = 1").drop(LAST)
 
-    def _write(self, frame: DataFrame, day: str) -> tuple[str, int]:
-        """Write rows into a temporary folder. Returns its name, and how many rows it has."""
-        away = f"{INCOMPLETE}/{secrets.token_hex(8)}"
-        frame.write.partitionBy(day).parquet(self.folder.at(away))
-        return away, self.spark.read.parquet(literally(self.folder.at(away))).count()
+    def move_tasks(
+        self, past: Extract, until: Checkpoint, history: DataFrame, before_us: int
+    ) -> tuple[int, int, Sequence[Written]]:
+        """Write the done tasks, and delete them. Returns how many of each, and those that the database refused."""
+        last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
+        came = history.where("target = 'D'").groupBy(f.col("key").alias(KEY)).agg(last)
+        extract = self.queue.pipeline.extract("tasks", states="D")
+        columns = dict.fromkeys([*(column.name for column in extract.chosen()), KEY])
+        done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST}")
+        done = done.where(f"{LAST} IS NULL OR (NOT {LAST}.late AND {LAST}.at_us < {before_us})")
+        done = done.withColumn(SINCE, f.col(f"{LAST}.at_us")).drop(LAST)
+        run = self.write(done.withColumn(self.day, _day(f.col(SINCE))), TASKS, self.day)
+        if not run:
+            return 0, 0, []
+        written, *key = 0, *self.archive.key
 
-    def _commit(self, away: str, what: str, run: str, rows: int, is_complete: bool, more: Mapping[str, Any]) -> None:
-        """Rename the temporary folder to its place, if it is complete."""
-        if not is_complete:
-            raise Error(f"{rows} rows of the {what} of {self.queue.name} were written, but there are more: try again")
-        self.folder.write(f"{away}/{MANIFEST}", json.dumps({"rows": rows, **more}))
-        self.move(away, self.of(what, run))
+        def rows() -> Iterator[Written]:
+            nonlocal written
+            for *parts, text, at_us in _values(self.stored(TASKS, [run]), [*key, KEY, SINCE]):
+                written += 1
+                yield Written(parts, text, at_us)
 
-    def restore_run(self, run: str) -> int:
-        """Move a run from its place into the staging table, and from there into the table. Returns how many tasks."""
-        frame = self.stored(TASKS, [run]).drop(RUN)
-        names = self.fields_of(run, frame.columns)
-        loading = self.archives.loading(names)
-        offer(self.spark, Filling)
-        fields = frame.select(*map(quoted, names))
-        fields.write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
-        self.archives.loaded(loading, run, self.manifest(run, TASKS)["rows"])
-        if keys := self.archives.in_the_way(run):
-            self.archives.forget(run)
-            raise Error(
-                f"{self.queue.name} already has tasks with keys of the archive, {', '.join(map(repr, keys))}: "
-                f"kill them first; {run} was not restored"
-            )
-        self.move(self.of(TASKS, run), f"{INCOMPLETE}/{RESTORED}{run}")
-        return self.put_back(run)
+        moved, refused = self.archive.forget_done(rows(), past, until)
+        return written, moved, refused
 
-    def fields_of(self, run: str, columns: Sequence[str]) -> list[str]:
-        """Return the fields that a run has. Raises ConfigurationError if the model lacks one of them."""
-        own = {f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state")}
+    def move_history(self, rows: DataFrame) -> int:
+        """Write rows of the history, and delete them. Returns how many."""
+        run = self.write(rows.withColumn("day", _day(f.col("at_us"))), HISTORY, "day")
+        if not run:
+            return 0
+        return self.archive.forget_history(id for (id,) in _values(self.stored(HISTORY, [run]), ["id"]))
+
+    def write(self, rows: DataFrame, what: str, day: str) -> str:
+        """Write rows as a new run, which appears at once and complete. Returns its name; "" if there are no rows."""
+        name, run = secrets.token_hex(8), f"{RUN}=r{time.time_ns() // 1000:016d}-"
+        away = f"{INCOMPLETE}/{name}"
+        rows.write.partitionBy(day).parquet(self.folder.at(away))
+        if not any(found.startswith(f"{day}=") for found in self.folder.names(away)):
+            self.folder.delete(away)
+            return ""
+        self.folder.move(away, f"{what}/{run}{name}")
+        return f"{run}{name}"
+
+    def fields_of(self, columns: Sequence[str]) -> list[str]:
+        """Return the fields that an archive has. Raises ConfigurationError if the model lacks one of them."""
+        own = {RUN, KEY, SINCE, *(f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state"))}
         found = [
             field.name for field in self.queue.adapter.store.fields if field.name in columns and field.name not in own
         ]
         if lost := sorted({*columns} - own - {*found}):
             raise ConfigurationError(
                 f"the archive has columns that {self.queue.name} has no fields for any more ({', '.join(lost)}), "
-                f"so their values would be lost: add the fields and columns, and call again. {run} was not restored"
+                "so their values would be lost: add the fields and columns, and call again"
             )
         return found
-
-    def put_back(self, run: str) -> int:
-        """Move a run from the staging table into the table. If tasks must stay, archive them again and raise Error."""
-        moved = self.archives.put_back(run)
-        self.folder.delete(f"{INCOMPLETE}/{RESTORED}{run}")
-        if moved.stayed:
-            self.write_out(run)
-            raise Error(
-                f"{moved.moved} tasks of {self.queue.name} were restored, and {moved.stayed} stay in the "
-                "archive: the table has their keys, or other unique values of theirs, again"
-            )
-        return moved.moved
-
-
-@dataclass
-class Filled(WriterCommitMessage):
-    part: int
-
-
-class Filling(SignedSource):
-    """A sink of Spark's that fills the staging table of a queue."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "xq_staging"
-
-    @staticmethod
-    def packed(loading: Loading) -> dict[str, str]:
-        bulk = loading.job.bulk
-        nowhere = replace(bulk, address=bulk.address.shown)
-        bare = replace(loading, job=replace(loading.job, bulk=nowhere))
-        return signed("loading", bare) | secrets_of(bulk.address)
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        bare: Loading = self.sent("loading")
-        bulk = bare.job.bulk
-        reachable = replace(bulk, address=self.complete(bulk.address))
-        return Filler(replace(bare, job=replace(bare.job, bulk=reachable)))
-
-
-class Filler(DataSourceArrowWriter):
-    """Writes each attempt as a part of its own; the driver keeps the parts of successful attempts."""
-
-    def __init__(self, loading: Loading) -> None:
-        self.loading = loading
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Filled:
-        context = TaskContext.get()
-        assert context is not None
-        part = context.taskAttemptId()
-        self.loading.load(([column.to_pylist() for column in batch.columns] for batch in iterator), part)
-        return Filled(part)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self.loading.keep([message.part for message in messages if isinstance(message, Filled)])

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,12 +42,12 @@ from tests.support.types import rows as stored
 from xq.adapters.databases import readers
 from xq.adapters.databases.mariadb import scans
 from xq.core.machine import NAMES as STATES
-from xq.pipeline import archives, bulk, spans
+from xq.pipeline import archive, bulk
+from xq.pipeline.archive import Written
 from xq.pipeline.checkpoints import Counted
 from xq.pipeline.scan import Part
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
-ALL = 2**62
 ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where several write at once
 
 
@@ -63,24 +62,34 @@ def done(Task: Any, n: int = 1, **fields: Any) -> list[int]:
     return [task.id for task in found]
 
 
-def stage(Task: Any, run: str = "run", before: Any = None) -> Any:
-    Task.xq.pipeline.archives.prepare()
-    return Task.xq.pipeline.archives.stage(run, Task.xq.pipeline.archives.moment("before", before))
+def before(Task: Any) -> tuple[Any, Any]:
+    """The history, and how far it goes before tasks are written to an archive."""
+    history = Task.xq.pipeline.extract("history")
+    eventually(lambda: not [*history.read(["id"], Part(after=history.checkpoint()))])  # MariaDB waits for gaps
+    return history, history.checkpoint()
 
 
-def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make, monkeypatch):
-    monkeypatch.setattr(archives, "BATCH", 3)
-    Task, heard = make(FEATURES, roles=("runat", "priority", "attempts")), []
+def forget(Task: Any, keys: list[int], history: Any, until: Any) -> tuple[int, list[int]]:
+    """Delete tasks that were written. How many are gone, and the keys of those that must stay."""
+    tasks = [Written([key], str(key), None) for key in keys]
+    gone, refused = Task.xq.pipeline.archive.forget_done(tasks, history, until)
+    return gone, [task.key[0] for task in refused]
+
+
+def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make_shared, monkeypatch):
+    monkeypatch.setattr(archive, "BATCH", 3)
+    Task, heard = make_shared(FEATURES, roles=("runat", "priority", "attempts")), []
     Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
-    archive, keys = Task.xq.pipeline.archives, done(Task, 10, name="it's 100 %", size=7)
-    before = [row(Task, key).__data__ for key in keys]
+    keys = done(Task, 10, name="it's 100 %", size=7)
+    there = [row(Task, key).__data__ for key in keys]
     heard.clear()
-    assert stage(Task)[:2] == (10, 0)
+    assert forget(Task, keys, *before(Task)) == (10, [])
     assert {state(Task, key) for key in keys} == {"X"}
-    assert archive.runs() == {"run": 10}
-    assert archive.put_back("run") == (10, 0, None)
-    assert archive.runs() == {}
-    assert [row(Task, key).__data__ for key in keys] == before
+    names = [*there[0]]
+    rows = [[fields[name] for name in names] for fields in there]
+    assert Task.xq.pipeline.archive.put_back(names, rows) == (10, 0)
+    assert [row(Task, key).__data__ for key in keys] == there
+    assert Task.xq.pipeline.archive.put_back(names, rows) == (0, 0), "they are there"
     assert transitions(Task) == Counter({"X-R": 10, "X-W": 1, "R-T": 10, "T-D": 10, "D-X": 10, "X-D": 10})
     for key in keys:
         told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
@@ -89,206 +98,105 @@ def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make,
     assert is_exact(Task)
 
 
-def test_only_what_came_to_d_before_goes_out_and_so_does_its_history(make):
-    Task = make(FEATURES)
-    (unknown,) = done(Task)
-    Task.xq.History.delete().execute()  # of which nothing is told: older than any moment
-    old, again = done(Task, 2)
-    Task.xq.clock.tick(100)
-    new = done(Task)[0]
-    Task.xq.restart(again)
-    Task.xq.ack(Task.xq.take())
-    limit = Task.xq.clock.now - 50
-    assert stage(Task, before=limit)[:2] == (2, 0)
-    assert [state(Task, key) for key in (unknown, old, again, new)] == ["X", "X", "D", "D"]
-    history, moment = Task.xq.pipeline.archives.old, Task.xq.pipeline.archives.moment
-    before = moment("before", limit)
-    assert history.forget(history.watermark(before)) == 7
-    assert history.watermark(before) is None
-    assert moment("before", date(1970, 1, 2)) == moment("before", datetime(1970, 1, 2)) == 86_400_000_000
+def restart(Task: Any, key: int) -> None:
+    Task.xq.restart(key)
 
 
-def restart(Task: Any, first: int, late: int) -> None:
-    Task.xq.restart(first)
+def kill(Task: Any, key: int) -> None:
+    Task.xq.kill(key)
 
 
-def do_again(Task: Any, first: int, late: int) -> None:
-    Task.xq.restart(first)
+def do_again(Task: Any, key: int) -> None:
+    Task.xq.restart(key)
     Task.xq.ack(Task.xq.take())
 
 
-def do_another(Task: Any, first: int, late: int) -> None:
-    Task.xq.switch(late, "D")
+# What happens to a task that was written -> the state that it keeps, and whether it is one that must stay.
+MEANWHILE = {"restarted": (restart, "R", False), "done again": (do_again, "D", True), "killed": (kill, "X", False)}
 
 
-# What happens when it is known which tasks leave -> how many left and stayed, and what becomes of the three.
-MEANWHILE = {
-    "restarted": (restart, (1, 1), ["R", "X", "W"]),
-    "done again": (do_again, (1, 1), ["D", "X", "W"]),
-    "another is done": (do_another, (2, 0), ["X", "X", "D"]),
-}
-
-
-@pytest.mark.parametrize(("happens", "left", "states"), MEANWHILE.values(), ids=MEANWHILE)
-def test_what_moves_while_tasks_leave_stays_and_so_does_its_history(make, monkeypatch, happens, left, states):
-    Task = make(FEATURES)
-    (old,) = done(Task)
-    Task.xq.clock.tick(100)
-    (first,) = done(Task)
-    late = Task.xq.put({}, delay=1_000_000).id
-    in_parts = archives.Archives._in_parts
-
-    def meanwhile(self, work, numbers):
-        monkeypatch.undo()
-        happens(Task, first, late)
-        return in_parts(self, work, numbers)
-
-    monkeypatch.setattr(archives.Archives, "_in_parts", meanwhile)
-    found = stage(Task)
-    assert (found.moved, found.stayed) == left
-    assert [state(Task, key) for key in (first, old, late)] == states
-    moved = late if states[2] == "D" else first
-    told = [row.target for row in Task.xq.history(moved)]
-    Task.xq.pipeline.archives.old.forget(found.watermark)
-    kept = [row.target for row in Task.xq.history(moved)]
-    assert kept == told[-len(kept) :], "the newest"
-    assert len(kept) >= (1 if states[2] == "D" else 2)
+@pytest.mark.parametrize("is_long_ago", [False, True], ids=["just now", "long ago"])
+@pytest.mark.parametrize(("happens", "is_in", "stays"), MEANWHILE.values(), ids=MEANWHILE)
+def test_what_moves_after_it_was_written_stays(make_shared, monkeypatch, happens, is_in, stays, is_long_ago):
+    Task = make_shared(FEATURES)
+    keys = done(Task, 5)
+    history, until = before(Task)
+    happens(Task, keys[3])
+    if is_long_ago:  # before the transaction that deletes
+        before(Task)
+    else:
+        monkeypatch.setattr(type(history), "checkpoint", lambda self, after: after)
+    refused = [keys[3]] if stays and not is_long_ago else []
+    assert forget(Task, keys, history, until) == (4, refused)
+    assert [state(Task, key) for key in keys] == ["X", "X", "X", is_in, "X"]
     assert is_exact(Task)
 
 
-def test_a_task_that_others_refer_to_stays(make, caplog):
-    Task = make(FEATURES)
-    meta = type("Meta", (), {"database": make.db})
+def test_a_task_that_others_refer_to_stays(make_shared, caplog):
+    Task = make_shared(FEATURES)
+    meta = type("Meta", (), {"database": make_shared.db})
     Child: Any = type("Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
-    keep_references(make.db)
-    make.db.create_tables([Child])
+    keep_references(make_shared.db)
+    make_shared.db.create_tables([Child])
     keys = done(Task, 4)
     Child.create(task=keys[1])
-    assert stage(Task)[:2] == (3, 1)
+    assert forget(Task, keys, *before(Task)) == (3, [keys[1]])
     assert [state(Task, key) for key in keys] == ["X", "D", "X", "X"]
     assert "a task stays where it is" in caplog.text
     Child.drop_table()
 
 
-def test_tasks_with_columns_that_the_model_or_the_staging_table_lacks_lose_none(make):
+def test_what_the_table_refuses_stays_in_the_archive(make_shared):
+    Task = make_shared(FEATURES | {"unique": "RTWBD"}, roles=("unique", "runat"))
+    Task.put({"id": 7, "job": "b"})
+    names = ["id", "job", "status"]
+    rows = [[key, job, "D"] for key, job in ((1, "a"), (2, "b"), (3, "c"), (7, "d"))]
+    assert Task.xq.pipeline.archive.put_back(names, rows) == (2, 1)
+    assert [(task.id, task.job, task.status) for task in Task.select().order_by(Task.id)] == [
+        *((1, "a", "D"), (3, "c", "D"), (7, "b", "R"))
+    ]
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+def test_the_highest_number_stays_that_sqlite_would_give_again(make_shared):
+    Task = make_shared(FEATURES)
+    keys = [task.id for task in Task.xq.put_many([{}, {}, {}])]
+    Task.xq.ack_many(Task.xq.take_many(3))
+    assert forget(Task, keys, *before(Task)) == (2, [keys[-1]])
+
+
+def test_a_table_with_columns_that_the_model_lacks_loses_none(make):
     Task = make(FEATURES)
-    done(Task)
-    stage(Task)
     make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
     with pytest.raises(xq.ConfigurationError, match=r"columns that Task does not name \(more\)"):
-        Task.xq.pipeline.archives.prepare()
-    archive = make(FEATURES, attributes={"more": pw.IntegerField(null=True)}).xq.pipeline.archives
-    for call in (archive.fits, archive.prepare):
-        with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
-            call()
-    assert archive.runs() == {"run": 1}
-
-
-def is_alone(Task: Any) -> bool:
-    try:
-        with Task.xq.pipeline.archives.alone(), pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
-            pass
-    except xq.ArchiveBusy:
-        return False
-    return True
-
-
-def test_two_at_once_are_told_apart(make_live):
-    Task = make_live(FEATURES)
-
-    def other() -> Generator[str, Any, None]:
-        with Task.xq.pipeline.archives.alone():
-            yield "in"
-        yield "out"
-
-    with another_process(Task._meta.database, other) as process:
-        assert next(process) == "in"
-        with pytest.raises(xq.ArchiveBusy, match="by another call"), Task.xq.pipeline.archives.alone():
-            pass
-        process.kill()
-        eventually(lambda: is_alone(Task))
-
-
-def lose(archive: Any) -> None:
-    """As where the connection is lost by which others are kept away, and another comes."""
-    archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
-
-
-def test_whoever_is_not_alone_any_more_moves_nothing_puts_nothing_back_and_forgets_nothing(make_shared, monkeypatch):
-    monkeypatch.setattr(archives, "BATCH", 3)
-    Task = make_shared(FEATURES)
-    done(Task, 7)
-    archive, take_out = Task.xq.pipeline.archives, archives.Archives._take_out
-
-    def late(self, *of):
-        if self.runs():
-            lose(self)
-        return take_out(self, *of)
-
-    monkeypatch.setattr(archives.Archives, "_take_out", late)
-    with pytest.raises(xq.ArchiveBusy), archive.alone():
-        stage(Task)
-    with archive.alone():
-        lose(archive)
-        for move in (archive.put_back, archive.retire):
-            with pytest.raises(xq.ArchiveBusy):
-                move("run")
-    assert archive.runs() == {"run": 3}
-    assert archive.put_back("run").moved == 3
-    assert is_exact(Task)
-
-
-@pytest.mark.parametrize("feature", ["keep", "history"])
-def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, feature):
-    Task = make(FEATURES)
-    done(Task)
-    stage(Task)
-    less = {name: True for name in FEATURES if name != feature}
-    for call in (lambda: install_anew(Task, less, drop_history=True), Task.xq.uninstall):
-        with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
-            call()
-    install_anew(Task, FEATURES | {"ttl": 10})
-    assert Task.xq.pipeline.archives.put_back("run").moved == 1
-    assert is_exact(Task)
-    install_anew(Task, less, move={"D": "X"} if feature == "keep" else {}, drop_history=True)
-    assert "task_xq_archive" not in make.db.get_tables()
-
-
-def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
-    monkeypatch.setattr(spans, "ROWS", 2)
-    Task = make(FEATURES)
-    done(Task, 3)
-    before, old = Task.xq.History.select().count(), Task.xq.pipeline.archives.old
-    watermark = old.watermark(ALL)
-    assert old.count(watermark) == before - 1
-    done(Task)
-    assert old.forget(watermark) == before - 1
-    assert old.count(watermark) == old.forget(watermark) == 0
-    assert Task.xq.History.select().count() == 5
-    assert is_exact(Task)
+        Task.xq.pipeline.archive.check_changes()
+    with make.db.atomic(), pytest.raises(xq.ConfigurationError, match="outside of a transaction"):
+        Task.xq.pipeline.archive.check_changes()
 
 
 @ON_SERVERS
-def test_history_that_another_is_writing_is_not_lost(make_live):
+def test_history_that_another_is_writing_is_not_lost(make_live, monkeypatch):
+    monkeypatch.setattr(archive, "ROWS", 2)
     Task = make_live(FEATURES)
     done(Task)
+    history, _ = before(Task)
     with put_late(Task) as commit:
         done(Task)
-        old = Task.xq.pipeline.archives.old
-        watermark = old.watermark(ALL)
-        counted = old.count(watermark)
-        early = [row.id for row in Task.select()]
+        until = history.checkpoint()
+        early = [id for (id,) in history.read(["id"], Part(until=until))][:-1]
+        keys = [row.id for row in Task.select()]
+        assert Task.xq.pipeline.archive.forget_history(early) == len(early)
         commit()
-    assert old.count(watermark) == counted == old.forget(watermark)
-    (late,) = [row.id for row in Task.select() if row.id not in early]
+    (late,) = [row.id for row in Task.select() if row.id not in keys]
     assert str(late) in [row.key for row in Task.xq.History.select()]
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_live, monkeypatch):
-    monkeypatch.setattr(archives, "BATCH", 3)
+    monkeypatch.setattr(archive, "BATCH", 3)
     Task = make_live(FEATURES)
-    keys, archive = set(done(Task, 20)), Task.xq.pipeline.archives
-    archive.prepare()
+    keys = set(done(Task, 20))
+    names, left = ["id", "name", "size", "status"], []
 
     def work() -> None:
         for key in sorted(keys)[::2] * 2:
@@ -299,44 +207,21 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_live, monkeypat
 
     def move() -> None:
         for turn in range(6):
-            archive.stage(f"run {turn}", ALL)
+            history = Task.xq.pipeline.extract("history")
+            until = history.checkpoint()
+            found = [(task.id, task.name, task.size, "D") for task in Task.xq.by_state("D", 100)]
+            forget(Task, [fields[0] for fields in found], history, until)
+            left.extend(found)
             if turn % 2:
-                assert archive.put_back(f"run {turn}").stayed == 0
+                assert Task.xq.pipeline.archive.put_back(names, left)[1] == 0
 
     in_threads(Task._meta.database, work, work, move)
-    for run in archive.runs():
-        archive.put_back(run)
     while (taken := Task.xq.take()) is not None:
         Task.xq.ack(taken)
     assert {state(Task, key) for key in keys} == {"D"}
     counted = transitions(Task)
     assert counted["D-X"] == counted["X-D"] > 0
     assert is_exact(Task)
-
-
-def test_rows_of_an_archive_are_loaded_part_by_part_and_each_once(make_shared, monkeypatch):
-    monkeypatch.setattr(archives, "ROWS", 2)
-    Task = make_shared(FEATURES)
-    archive = Task.xq.pipeline.archives
-    archive.prepare()
-    loading = elsewhere(archive.loading(["id", "name", "size", "status"]))
-    for part, first in {3: 10, 0: 20, 7: 10}.items():
-        assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
-    loading.keep([0, 7])
-    assert [*archive.extract_tasks([], archive.generation).read(["id"])] == []
-    archive.loaded(loading, "run", 6)
-    assert archive.runs() == {"run": 6}
-    assert archive.put_back("run")[:2] == (6, 0)
-    assert [(task.id, task.name, task.size) for task in Task.xq.by_state("D")] == [
-        (id + i, name, i + 1) for id in (10, 20) for i, name in enumerate(["a", "b", None])
-    ]
-    late = archive.loading(["id", "status"])
-    late.load([([7, 8], ["D", "D"])], 1)
-    late.keep([1])
-    late.load([([7], ["D"])], 2)  # by an attempt that counts no more
-    with pytest.raises(xq.Error, match="3 tasks of run were read, and it has 2: try again"):
-        archive.loaded(late, "run", 2)
-    assert archive.runs() == {}
 
 
 # bulk puts
@@ -616,12 +501,9 @@ def test_tables_and_columns_of_any_name_are_put_into(make_named, first):
     Task = make_named({"keep": True, "history": True, "delayed": True}, model=model, roles=("runat", "tube"))
     assert put(Task, ["name", "size", "tube", "delay"], ("a", 1, "x", None), ("b", 2, "y", 0.0)) == 2
     assert sorted((task.name, task.size, task.tube) for task in Task.select()) == [("a", 1, "x"), ("b", 2, "y")]
-    archive = Task.xq.pipeline.archives
-    archive.prepare()
-    loading = elsewhere(archive.loading(["id", "name", "size", "tube", "status"]))
-    assert loading.load([([7], ["c"], [3], ["z"], ["D"])], 1) == 1
-    archive.loaded(loading, "run", 1)
-    assert archive.put_back("run").moved == 1
+    names = ["id", "name", "size", "tube", "status"]
+    assert Task.xq.pipeline.archive.put_back(names, [[7, "c", 3, "z", "D"], [6, "d", 4, "z", "D"]]) == (2, 0)
+    assert forget(Task, [6], *before(Task)) == (1, [])
     assert [(task.id, task.name, task.tube) for task in Task.xq.by_state("D")] == [(7, "c", "z")]
     assert is_exact(Task)
 

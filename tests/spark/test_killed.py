@@ -30,7 +30,7 @@ from xq.adapters.spark.archives import tasks as all_tasks
 from xq.adapters.spark.source import Xq
 from xq.adapters.spark.spark_session import offer
 from xq.adapters.spark.writer import Writer
-from xq.pipeline import archives, spans
+from xq.pipeline import archive as steps
 
 shared_db = conftest.shared_db  # on the servers as well
 
@@ -49,29 +49,24 @@ def die() -> None:
 
 # What an archive does, in this order, and after which of it a process may be killed: what it is of, its name, and
 # at which of its calls, before (False) or after it (True).
-ARCHIVES, FOLDER = "xq.pipeline.archives:Archives", "xq.adapters.spark.files:Folder"
+ARCHIVE, FOLDER = "xq.pipeline.archive:Archive", "xq.adapters.spark.files:Folder"
 ARCHIVING: list[tuple[Any, ...]] = [
-    (ARCHIVES, "prepare", 1, True),
-    (ARCHIVES, "_in_parts", 1, True),  # some tasks are in the staging table, and others not yet
-    (ARCHIVES, "stage", 1, True),
-    (FOLDER, "write", 1, False),  # it is written
-    (FOLDER, "move", 1, False),
+    (FOLDER, "move", 1, False),  # the tasks are written
     (FOLDER, "move", 1, True),
-    ("xq.pipeline.archives", "delete", 1, True),  # of the staging table
-    (ARCHIVES, "forget", 1, True),
-    (FOLDER, "move", 2, False),
+    (ARCHIVE, "_forget", 1, True),  # within a transaction
+    (ARCHIVE, "_in_parts", 1, True),  # some tasks are deleted, and others not yet
+    (ARCHIVE, "forget_done", 1, True),
+    (FOLDER, "move", 2, False),  # the history is written
     (FOLDER, "move", 2, True),
-    ("xq.pipeline.spans", "delete", 1, True),  # of the history
+    ("xq.adapters.databases.history:HistoryTable", "forget_rows", 2, False),  # some rows are deleted
+    (ARCHIVE, "forget_history", 1, True),
 ]
 RESTORING: list[tuple[Any, ...]] = [
-    (ARCHIVES, "loading", 1, True),
-    (ARCHIVES, "loaded", 1, False),
-    (ARCHIVES, "loaded", 1, True),
-    (FOLDER, "move", 1, False),
-    (FOLDER, "move", 1, True),
-    (ARCHIVES, "_in_parts", 1, True),
-    (ARCHIVES, "put_back", 1, True),
-    (FOLDER, "delete", 1, True),
+    (ARCHIVE, "put_back", 1, False),
+    (ARCHIVE, "_put_back", 1, True),
+    (ARCHIVE, "_in_parts", 1, True),
+    (ARCHIVE, "_in_parts", 2, True),
+    (ARCHIVE, "put_back", 1, True),
 ]
 
 
@@ -106,7 +101,7 @@ def archives_and_dies(db: pw.Database, tell: Any, port: str, secret: str, what: 
         return found
 
     setattr(owner, name, dies)
-    archives.BATCH = archives.ROWS = spans.ROWS = 2  # type: ignore[attr-defined]
+    steps.BATCH = steps.ROWS = 2
     os.environ |= {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
     gateway = launch_gateway()
     SparkContext._ensure_initialized(gateway=gateway)
@@ -120,7 +115,8 @@ def archives_and_dies(db: pw.Database, tell: Any, port: str, secret: str, what: 
 
 def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_live, tmp_path):
     Task, out = make_live(FEATURES), str(tmp_path)
-    keys = []
+    keys = done(Task)
+    archive(spark, Task, out)
     for point in some(ARCHIVING, make_live.db):
         keys += done(Task, 5)
         before = {(found.id, found.key) for found in history(spark, Task, out).collect()}
@@ -131,7 +127,6 @@ def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_liv
         assert before <= set(now), point
         assert is_exact(Task)
     archive(spark, Task, out)
-    assert not Task.xq.pipeline.archives.runs()
     assert {state(Task, key) for key in keys} == {"X"}
     assert [key for key in ids(all_tasks(spark, Task, out)) if key in keys] == keys
 
@@ -148,7 +143,6 @@ def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_liv
     restore(spark, Task, out)
     assert told(all_tasks(spark, Task, out)) == before
     assert {state(Task, key) for key in keys} == {"D"}
-    assert not Task.xq.pipeline.archives.runs()
 
 
 # writes

@@ -230,18 +230,6 @@ class Undone(Error):
         )
 
 
-class ArchiveBusy(Error):
-    """Another process, or another call of this one, archives or restores tasks of this queue.
-
-    One such call runs at a time for each queue. Call again when the other has ended.
-    """
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(
-            f"tasks of {queue} are being archived or restored by another call: try again when it has ended"
-        )
-
-
 class Duplicate(Error):
     """Another task has the same value of the role `unique`.
 

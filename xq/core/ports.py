@@ -228,9 +228,6 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, as a prepared one if the driver supports that."""
 
-    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
-        """Write many rows with a statement that the dialect made for this driver's bulk load."""
-
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         """Close a connection if `error` interrupted a statement on it before its result was read.
 

@@ -83,7 +83,6 @@ class Installation:
                     moves = self._moves(targets)
                     if not drop_history:
                         self._check_history()
-                    self.close_exports()
                     self.create(moves)
                     for line in self._unowned():
                         log.warning("the queue %s is installed: %s", self.store.name, line)
@@ -452,40 +451,20 @@ class Installation:
         return taken
 
     def uninstall(self) -> None:
-        """Remove all that was installed, and leave the plain table. Raises ConfigurationError during an export."""
-        self._drop_exports()  # wait for a running export before locking what it needs
+        """Remove all that was installed, and leave the plain table."""
         with self.dialect.installing(self.store):
-            self._drop_exports()
             for item in reversed([self.dialect.jobs.table, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in self.dialect.stale(self.dialect.existing(self.store)):
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
             if self._records_are_in(existing):
-                self.store.execute(self.dialect.exports.unnumbered)
                 for table, sql in self.dialect.forget_all.items():
                     if table in existing:  # an older version of xq had fewer
                         self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
                     for shared in self.dialect.shared():
                         self.store.execute(shared.drop)
-
-    def close_exports(self) -> None:
-        """Drop the table of exports if this definition has none. Raises ConfigurationError while it holds tasks."""
-        if not self.dialect.exports.is_needed:
-            self._drop_exports()
-
-    def _drop_exports(self) -> None:
-        exports = self.dialect.exports
-        if not self.dialect.columns_of(self.store, exports.name):
-            return
-        with exports.closed(self.store):
-            if self.store.execute(exports.runs):
-                raise ConfigurationError(
-                    f"tasks of {self.store.name} are in {exports.name}, on their way to an archive or back: "
-                    "finish that first"
-                )
-            self.store.execute(exports.drop)
 
 
 def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:

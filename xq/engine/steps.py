@@ -82,9 +82,11 @@ class Steps:
             step = self._kept(binding, name, made, n * len(names))
         return step
 
-    def plain(self, binding: Binding, statement: Statement, event: str, source: str, target: str) -> Step:
-        """Return the step of a statement that has no selector."""
-        run = binding.dialect.runner(statement, event)
+    def plain(
+        self, binding: Binding, statement: Statement, event: str, source: str, target: str, width: int = 0
+    ) -> Step:
+        """Return the step of a statement that has no selector. `width` as in `runner`."""
+        run = binding.dialect.runner(statement, event, width)
         return Step(statement, run, run, event, source, target)
 
     def _move(

@@ -1,1 +1,1 @@
-"""Queues without their model, for other processes: bulk loads, scans, archives, checkpoints."""
+"""Queues without their model, for other processes: bulk puts, scans, archives, checkpoints."""

@@ -89,7 +89,6 @@ class Job:
     columns: tuple[str, ...]
     name: str
     is_named: bool  # whether the caller named it, and so may run it again
-    as_it_was: bool = False  # whether the rows are those of restored tasks
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
@@ -98,7 +97,7 @@ class Job:
     def frame(self) -> Frame:
         bulk, dialect = self.bulk, self.bulk.dialect
         options = sorted(dialect.machine.options("put"))
-        return Frame(bulk.tasks, self.columns, options, bulk.sources, self.as_it_was, dialect.forever)
+        return Frame(bulk.tasks, self.columns, options, bulk.sources, dialect.forever)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:

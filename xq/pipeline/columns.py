@@ -63,8 +63,7 @@ class Alike(NamedTuple):
 class Frame:
     """The columns of a frame as a queue sees them: fields by name, followed by options of put.
 
-    Raises BadValue and FeatureOff for columns that put cannot take. A restored frame (`as_it_was`) may also bring the
-    queue's own fields, and no values are generated for it.
+    Raises BadValue and FeatureOff for columns that put cannot take.
     """
 
     def __init__(
@@ -73,12 +72,11 @@ class Frame:
         columns: Sequence[str],
         options: Sequence[str],
         sources: Sources,
-        as_it_was: bool,
         forever: float,
     ) -> None:
-        self.tasks, self.table, self.as_it_was = tasks, tasks.table, as_it_was
+        self.tasks, self.table = tasks, tasks.table
         self.name, self.forever = tasks.store.name, forever
-        self.options = () if as_it_was else tuple(options)
+        self.options = tuple(options)
         self.columns = tuple(columns)
         self._places: dict[Target, int] = {}
         for place, column in enumerate(columns):
@@ -88,9 +86,8 @@ class Frame:
                 raise BadValue(f"the columns {shown(other)} and {shown(column)} set the same: drop one of them")
             self._places[target] = place
         missing = [field.name for field in self.table.key if Target(field, "") not in self._places]
-        if missing and (as_it_was or tasks.machine.settings.id == "required"):
+        if missing and tasks.machine.settings.id == "required":
             raise BadValue(f"tasks of {self.name} must bring their keys: there is no column {', '.join(missing)}")
-        sources = Sources({}, {}, {}) if as_it_was else sources
         fields = {field.name: self._of(field) for field in self.table.fields}
         # Made if the frame has no such column, and made for a row without a value in it.
         self._defaults = {fields[n]: v for n, v in sources.defaults.items() if fields[n] not in self._places}
@@ -109,10 +106,10 @@ class Frame:
 
     def _target(self, column: str) -> Target:
         if self.tasks.has(column):
-            return self._of(self.tasks.known(column) if self.as_it_was else self.tasks.brings(column))
+            return self._of(self.tasks.brings(column))
         if column in self.options:
             return Target(None, column)
-        if not self.as_it_was and self.tasks.may_be_option("put", column):
+        if self.tasks.may_be_option("put", column):
             self.tasks.refuse_option("put", column)
         fields = ", ".join(field.name for field in self.table.fields)
         options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
@@ -147,10 +144,7 @@ class Frame:
             for value in column:
                 if value is not None:
                     check_role(role, value)
-        stored = as_stored(self.name, field, column)
-        if field in self.table.key and self.as_it_was and None in stored:
-            raise BadValue(f"tasks of {self.name} must bring their keys: a row has no {field.name!r}")
-        return stored
+        return as_stored(self.name, field, column)
 
     def _seconds(self, option: str, value: Any) -> float:
         ends = any(detour.option == option for detour in self.tasks.machine.detours)

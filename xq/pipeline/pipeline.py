@@ -7,7 +7,7 @@ from typing import Any, Literal
 from xq.core.values import Tasks
 from xq.engine.history import History
 from xq.engine.unit import Database
-from xq.pipeline.archives import Archives
+from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.checkpoints import Rollup
 from xq.pipeline.scan import Extract, What
@@ -16,11 +16,11 @@ from xq.pipeline.scan import Extract, What
 class Pipeline:
     """How Spark and other programs read a queue and write to it.
 
-    `archives` moves done tasks and old history out of the database and back (`xq.pipeline.archives.Archives`).
+    `archive` deletes the done tasks and the old history that an archive has, and puts tasks back.
     """
 
-    def __init__(self, database: Database, tasks: Tasks[Any], history: History, archives: Archives) -> None:
-        self.archives = archives
+    def __init__(self, database: Database, tasks: Tasks[Any], history: History, archive: Archive) -> None:
+        self.archive = archive
         self._database = database
         self._tasks = tasks
         self._history = history

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from xq.core.errors import BadValue, shown
 from xq.core.ports import Address
 
 What = Literal["tasks", "history", "stats"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
-
-R = TypeVar("R")
 
 # How far a history has been read: the values of `checkpoint_columns` in the last read row. A position between rows
 # needs only the values of `order`. () is before the first row.
@@ -78,7 +76,6 @@ class Extract(ABC):
     ranged: str = ""  # the column whose ranges are read separately
     timed: str = ""  # the relation with dur_us, by a window over the rows `:of` a part
     begin: ClassVar[str] = ""  # the first statement of a connection by JDBC
-    check: Callable[[Extract], None] | None = None  # called with this extract after the last row; may raise
 
     def column(self, name: str) -> Column:
         """Return the column of this name. Raises BadValue."""
@@ -122,15 +119,10 @@ class Extract(ABC):
 
     def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Yield the rows as the driver returns them, in batches of some thousand."""
-        return self._checked(self._stored(self.chosen(names), part))
+        return self._stored(self.chosen(names), part)
 
     @abstractmethod
     def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
-
-    def _checked(self, read: Iterator[R]) -> Iterator[R]:
-        yield from read
-        if self.check:
-            self.check(self)
 
     @abstractmethod
     def value(self, column: Column, stored: Any) -> Any:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.mariadb.exports import MariadbExports
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
 from xq.adapters.databases.mariadb.scans import MariadbScans
@@ -69,7 +68,6 @@ class Mariadb(MariadbObjects):
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
     groups_kind = MariadbGroups
-    exports_kind = MariadbExports
     scans_kind = MariadbScans
     layout = "10"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
@@ -406,6 +404,11 @@ class Mariadb(MariadbObjects):
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
 
+    def forget_rows(self, ids: Sequence[int]) -> Statement:
+        # In order, and no further: a full scan would wait for rows that others are writing.
+        statement = super().forget_rows(ids)
+        return replace(statement, sql=f"{statement.sql} ORDER BY id LIMIT {len(ids)}")
+
     # rights
 
     def may_move(self, store: Connections) -> bool:
@@ -426,9 +429,6 @@ class Mariadb(MariadbObjects):
 
     def has_unique_value(self, guard: Guard, of: str = "") -> str:
         return f"{of}{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
-
-    def loading(self, table: str, columns: Sequence[str]) -> str:
-        return super().loading(table.replace("%", "%%"), [column.replace("%", "%%") for column in columns])
 
 
 def _in_history(field: Field, part: str) -> str:

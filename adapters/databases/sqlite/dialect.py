@@ -16,7 +16,6 @@ from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
-from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, SqliteObjects, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
@@ -49,7 +48,6 @@ class Sqlite(SqliteObjects):
     placeholder = "?"
     serial = "INTEGER PRIMARY KEY"
     groups_kind = SqliteGroups
-    exports_kind = SqliteExports
     scans_kind = SqliteScans
 
     def moment(self, kind: Kind, seconds: str) -> str:
@@ -114,6 +112,12 @@ class Sqlite(SqliteObjects):
     def key_in_history(self, parts: Sequence[str]) -> str:
         stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
+
+    @property
+    def highest_key(self) -> str:  # type: ignore[override]
+        (key, *more), (field, *_) = self.keys, self.source.key
+        makes = not more and field.kind in ("auto", "bigauto")
+        return f"SELECT MAX({key}) FROM {self.table_in_schema}" if makes else ""
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         if statement.after:

@@ -1,0 +1,198 @@
+"""What an archive changes in the database: it deletes what its files have, and puts tasks back."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from xq.core.compile import Change, Selector
+from xq.core.errors import ConfigurationError, FeatureOff
+from xq.core.machine import ABSENT, Transition
+from xq.core.ports import REFUSALS, Field
+from xq.core.values import Parts, microseconds, named
+from xq.engine.steps import Steps
+from xq.pipeline.frames import as_stored
+from xq.pipeline.scan import Checkpoint, Extract, Part
+
+T = TypeVar("T")
+
+DONE = "D"
+OUT = Transition(DONE, "archive", ABSENT)
+BACK = ("restore", ABSENT, DONE)
+LATEST = 2**62  # microseconds
+BATCH = 2_000  # tasks that one transaction moves
+ROWS = 5_000  # rows of the history that one statement deletes
+VALUES = 5_000  # values of one INSERT
+
+
+class Written(NamedTuple):
+    """A done task that the files of an archive have."""
+
+    key: Sequence[Any]  # as a data frame has it
+    text: str  # as the history has it
+    at_us: int | None  # when it was done; None if the history does not show it
+
+
+class Stays(Exception):
+    """One of these tasks must stay in the table."""
+
+
+class Archive:
+    """The archive of one queue, as the database sees it. Rows are deleted only after the files have them."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.database = steps.database
+        self.store = steps.store
+        self.machine = steps.machine
+        self.steps = steps
+        self.log = logging.getLogger(f"xq.{self.store.name}")
+
+    def check(self, what: str) -> None:
+        """Raise FeatureOff if the queue keeps no done tasks, or no history that shows when they were done."""
+        if DONE not in self.machine.states:
+            raise FeatureOff(f"{what} moves done tasks, which a queue keeps with the feature 'keep'", feature="keep")
+        if self.machine.settings.history is None:
+            raise FeatureOff(
+                f"{what} needs to know when a task was done: turn on the feature 'history'", feature="history"
+            )
+
+    def check_changes(self) -> None:
+        """Raise ConfigurationError within a transaction, and for a table with columns that would be lost."""
+        if self.store.in_transaction():
+            raise ConfigurationError(
+                f"archives of {self.store.name} use many transactions: call this outside of a transaction"
+            )
+        source = self.database.dialect.source
+        there = self.database.dialect.columns_of(self.store, source.name)
+        known = {field.column.lower() for field in source.fields}
+        if more := sorted(name for name, made in there.items() if not made and name.lower() not in known):
+            raise ConfigurationError(
+                f"the table {source.name} has columns that {self.store.name} does not name "
+                f"({', '.join(more)}), which would be lost: add fields for them"
+            )
+
+    def moment(self, name: str, value: object) -> int:
+        """Return a moment in microseconds since 1970; of a date its beginning, of None the end of time.
+
+        Raises as `history`.
+        """
+        return LATEST if value is None else microseconds(name, value)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What identifies this queue among those of all databases, as JSON values."""
+        parameters = self.store.address().parameters
+        database = str(parameters.get("database") or parameters.get("dbname"))
+        return {"queue": self.database.dialect.source_name, "database": os.path.basename(database)}
+
+    @property
+    def key(self) -> list[str]:
+        """The names of the fields of the key."""
+        return [field.name for field in self.database.dialect.source.key]
+
+    # out
+
+    def forget_done(
+        self, tasks: Iterable[Written], history: Extract, until: Checkpoint
+    ) -> tuple[int, Sequence[Written]]:
+        """Delete tasks that have not come to D since a checkpoint of the history. It is older than their files.
+
+        Returns how many were deleted, and those that must stay: the database refuses to delete them, or would use
+        their key again. A task that another process moves meanwhile is in neither.
+        """
+        gone, refused, again = 0, list[Written](), set[str]()
+        for batch in _batches(tasks, BATCH):
+            seen, until = until, history.checkpoint(until)
+            if seen != until:
+                moves = history.read(["key", "target"], Part(after=seen, until=until))
+                again.update(key for key, target in moves if target == DONE)
+            done = [task for task in batch if task.text not in again]
+            n, more = self._in_parts(partial(self._forget, until), done)
+            gone, refused = gone + n, refused + more
+        return gone, refused
+
+    def _forget(self, until: Checkpoint, tasks: Sequence[Written]) -> int:
+        self.database.begin_writing()
+        connection, binding = self.database.begin(), self.database.open()
+        keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
+        if binding.dialect.highest_key and self.database.execute(binding.dialect.highest_key)[0] in keys:
+            raise Stays
+        listed = binding.dialect.listed(keys)
+        step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
+        values = self.database.values()
+        chosen = [{"keys": listed}] if listed else map(named, keys)
+        gone = sum(len(self.database.perform(step, connection, {**values, **which})) for which in chosen)
+        # The deletion has locked the tasks: if one came to D again before, it shows now.
+        if self.database.execute(binding.dialect.done_again(until)):
+            raise Stays
+        return gone
+
+    def forget_history(self, ids: Iterable[int]) -> int:
+        """Delete rows of the history. Returns how many were there."""
+        binding, values = self.database.open(), self.database.values()
+        statements = map(binding.dialect.forget_rows, _batches(ids, ROWS))
+        return sum(self.database.change(binding, statement, values) for statement in statements)
+
+    # back
+
+    def put_back(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[int, int]:
+        """Put tasks with these fields into the table, in D and else as they were.
+
+        Returns how many, and how many others the database refuses, without those whose key is there.
+        """
+        known = self.steps.tasks.known
+        defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
+        newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
+        every, fields = (*names, *newer), list(map(known, names))
+        keys, look = [names.index(name) for name in self.key], self.database.dialect.look()
+        back, refused = 0, 0
+        for batch in _batches(rows, max(1, min(BATCH, VALUES // len(every)))):
+            stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
+            n, more = self._in_parts(partial(self._put_back, every), stored)
+            there = (self.database.execute(look, named(tuple([row[i] for i in keys]))) for row in more)
+            back, refused = back + n, refused + sum(not found for found in there)
+        return back, refused
+
+    def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
+        self.database.begin_writing()
+        connection, binding = self.database.begin(), self.database.open()
+        statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
+        step = self.steps.plain(binding, statement, *BACK, width=len(names))
+        back = self.database.perform(step, connection, {**self.database.values(), "rows": rows})
+        self.steps.count(binding, *BACK, len(back))
+        return len(back)
+
+    def _stored(self, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Parts]:
+        """Return rows of a data frame as the table stores them. Raises BadValue and BadType."""
+        columns = zip(*rows, strict=True)
+        stored = [as_stored(self.store.name, *column) for column in zip(fields, columns, strict=False)]
+        return list(zip(*stored, strict=True))
+
+    def _in_parts(self, work: Callable[[Sequence[T]], int], rows: Sequence[T]) -> tuple[int, list[T]]:
+        """Work on rows in one transaction, or in several if the database refuses some.
+
+        Returns the sum of what `work` returns, and the refused rows.
+        """
+        try:
+            return (self.database.unit(lambda: work(rows), transaction=True) if rows else 0), []
+        except Exception as error:
+            is_refused = self.store.classify(error) in REFUSALS
+            if not is_refused and not isinstance(error, Stays):
+                raise
+            if len(rows) == 1:
+                if is_refused:
+                    self.log.warning("a task stays where it is: %s", error)
+                return 0, [*rows]
+        half = len(rows) // 2
+        (n, refused), (m, more) = self._in_parts(work, rows[:half]), self._in_parts(work, rows[half:])
+        return n + m, refused + more
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    found = iter(items)
+    while batch := list(islice(found, size)):
+        yield batch
