@@ -236,6 +236,7 @@ class Maker:
     """Makes queues on one database: `Task = make({"ttl": 10})`."""
 
     INSTALLS = True
+    upgrade: Callable[..., Any] = staticmethod(xq.upgrade)
 
     def __init__(self, db: pw.Database, clock: Clock | None = None) -> None:
         self.db = db
@@ -277,10 +278,13 @@ class Maker:
         """An upgraded, installed model. `roles` are mapped to the fields of their names (unique to `job`)."""
         model = model or self.model(key, **(attributes or {}))
         mapped = {role: "job" if role == "unique" else role for role in ("status", *roles)}
-        xq.upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
+        self.upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
         if self.INSTALLS:
-            self.db.create_tables([model])
+            self.create(model)
         return model
+
+    def create(self, model: Any) -> None:
+        self.db.create_tables([model])
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import eventually, names, processes, waiter
+from tests.steps import names, processes, waiter
 from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -85,22 +85,10 @@ def test_a_pause_counts_when_its_transaction_is_committed(make):
 
 
 @pytest.mark.parametrize("tube", [None, "x"])
-def test_a_waiting_take_goes_on_waiting_until_it_is_resumed(make_live, tube):
-    Task = make_live(roles=WITH_TUBES)
+def test_takes_of_other_processes_wait_until_the_queue_or_the_tube_is_resumed(make_live, tube):
+    Task, n = make_live(roles=WITH_TUBES), 3
+    put = [each.id for each in Task.xq.put_many(tasks(n - 1, tube="x"))]
     Task.xq.pause(tube)
-    waits = waiter(Task, lambda: Task.take(LONG))
-    put = Task.put(task(tube="x"))
-    assert Task.take() is None
-    assert waits.goes_on
-    Task.xq.resume(tube)
-    eventually(lambda: not waits.goes_on)
-    assert waits.result().id == put.id
-
-
-def test_takes_of_other_processes_wait_until_the_queue_is_resumed(make_live):
-    Task, n = make_live(), 3
-    put = [each.id for each in Task.xq.put_many(tasks(n))]
-    Task.xq.pause()
 
     def taker():
         waits = waiter(Task, lambda: Task.take(LONG))
@@ -109,5 +97,8 @@ def test_takes_of_other_processes_wait_until_the_queue_is_resumed(make_live):
 
     with processes(make_live.db, *[taker] * n) as others:
         assert [next(other) for other in others] == [True] * n
-        Task.xq.resume()
+        put.append(Task.put(task(tube="x")).id)
+        assert Task.take() is None
+        assert Task.xq.count("R") == n, "nobody has taken what came meanwhile"
+        Task.xq.resume(tube)
         assert sorted(next(other) for other in others) == put

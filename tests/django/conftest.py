@@ -70,7 +70,7 @@ from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import modify_settings
 
-from tests import timing
+from tests import conftest, timing
 from tests.browser import browser, window  # noqa: F401 (fixtures)
 from tests.conftest import SERVERS, database_on
 from tests.django.apps import App, installed
@@ -194,30 +194,21 @@ def other(tmp_path: Path) -> Iterator[str]:
         yield alias
 
 
-class Maker:
+class Maker(conftest.Maker):
     """Makes queues on the database: `Task = make({"ttl": 10})`."""
+
+    upgrade = staticmethod(upgrade)
 
     def __init__(self, database: DjangoDatabase, clock: Clock | None) -> None:
         self.database = database
         self.clock = clock
 
-    def __call__(
-        self,
-        features: Mapping[str, Any] | None = None,
-        *,
-        roles: tuple[str, ...] = ("runat", "deadline", "priority"),
-        fields: Mapping[str, Any] | None = None,
-        model: Any = None,
-        attributes: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
-        """An upgraded, installed model. `roles` are mapped to the fields of their names (unique to `job`)."""
-        model = model or self.database.model(**(attributes or {}))
-        mapped = {role: "job" if role == "unique" else role for role in ("status", *roles)}
-        upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
+    def model(self, key: Any = None, **attributes: Any) -> Any:
+        return self.database.model(**attributes)
+
+    def create(self, model: Any) -> None:
         self.database.create(model)
         model.xq.install()
-        return model
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What comes between a take and its task, what a process keeps of its calls, and what only PostgreSQL can tell."""
+"""What comes between a take and its task, what a process keeps of its calls, and questions to the database itself."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import eventually
+from tests.support import questions
 from xq.core import values
 from xq.engine import inspection, steps
 
@@ -91,3 +92,22 @@ def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
         other.execute_sql("UPDATE task SET name = 'z'")
         assert eventually(found)[0].startswith("end it: ")
     assert eventually(lambda: not found())
+
+
+# the SQL of docs/questions.md
+
+
+def asked(Task: Any, sql: str) -> tuple[list[str], list[tuple[str, ...]]]:
+    cursor = Task._meta.database.cursor()
+    cursor.execute(sql)  # without values: drivers would read % as a placeholder
+    return [name for name, *_ in cursor.description], questions.told(cursor.fetchall())
+
+
+def test_each_question_to_a_history_has_the_answer_of_the_document(make_shared):
+    Page = make_shared({"keep": True, "history": True}, attributes={"table_name": questions.TABLE})
+    History = Page.xq.History
+    History.insert_many(questions.history(), [getattr(History, name) for name in questions.COLUMNS]).execute()
+    found = questions.questions()
+    assert len(found) == 10
+    for title, (sql, names, answers) in found.items():
+        assert asked(Page, sql) == (names, answers), title
