@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
-_numbers = itertools.count()
+from factory.base import DictFactory
+from factory.declarations import Sequence
+
+
+class TaskFactory(DictFactory):
+    """A task as put takes it: a mapping of the application's own fields."""
+
+    name = Sequence(lambda n: f"task {n}")
+    size = Sequence(lambda n: n)
 
 
 def task(**fields: Any) -> dict[str, Any]:
-    """One new task, as put takes it: a mapping of the application's own fields."""
-    n = next(_numbers)
-    return {"name": f"task {n}", "size": n} | fields
+    """One new task."""
+    made: dict[str, Any] = TaskFactory.build(**fields)
+    return made
 
 
 def tasks(n: int, **fields: Any) -> list[dict[str, Any]]:
     """`n` new tasks."""
-    return [task(**fields) for _ in range(n)]
+    made: list[dict[str, Any]] = TaskFactory.build_batch(n, **fields)
+    return made

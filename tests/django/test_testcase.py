@@ -122,7 +122,7 @@ def test_orders_are_worked_on_in_the_transaction_of_the_test(xq_clock, run_pendi
     assert seen == ["late"]
 """
 
-PLUGINS = [f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest")]  # which take their time
+PLUGINS = [f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "factoryboy")]  # which take their time
 
 
 @pytest.fixture
