@@ -299,6 +299,12 @@ class Model:
             found |= {"lifetime": "R" if state == "T" else "X"} if row["deadline"] <= self.now else {}
         return next((found[name] for name in self.on if name in found), None)
 
+    def time_unowned(self, row: Row) -> None:
+        """Let the ttr of the queue begin for a row that is taken, and by nobody, when a queue is installed."""
+        ttr = self.on.get("ttr", True)
+        if self.state(row) == "T" and row["holder"] is None and row["runat"] is None and ttr is not True:
+            row["runat"] = after(self.now, finite(ttr))
+
     def installed_anew(self, features: Mapping[str, Any], move: Mapping[str, str]) -> Model:
         """The model under other features."""
         new = Model(features, self.roles, self.tubes, self.now)
@@ -320,6 +326,8 @@ class Model:
                     new.write(key, row)
         except Refused as refused:  # two tasks may not hold one value from now on
             raise Refused("ConfigurationError") from refused
+        for row in new.rows.values():
+            new.time_unowned(row)
         return new
 
 

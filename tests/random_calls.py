@@ -715,6 +715,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.history_begins()
         for row in self.model.rows.values():
             row["holder"] = row["holder"] if "owner" in self.roles else None
+            self.model.time_unowned(row)
 
     # time
 
