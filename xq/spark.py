@@ -5,7 +5,7 @@ from xq.core.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
+    from xq.adapters.spark.archive import Archived, archive, history, restore, tasks
     from xq.adapters.spark.consume import consume
     from xq.adapters.spark.jdbc import jdbc, jdbc_options
     from xq.adapters.spark.live import stream

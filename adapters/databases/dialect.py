@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xq.adapters.databases.checkpoints import CheckpointTable, RollupTable
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.due_times import DueTimes
 from xq.adapters.databases.groups import Groups
@@ -18,6 +17,7 @@ from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
+from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes

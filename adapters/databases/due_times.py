@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
-from xq.adapters.databases.history import HistoryTable
+from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.selectors import Selectors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.history import HistoryTable
+from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
 

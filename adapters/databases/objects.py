@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xq.adapters.databases.counters import Counters
-from xq.adapters.databases.history import HistoryTable
+from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.records import OPERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.selectors import Selectors
 from xq.adapters.databases.sql_file import filled_in, statements, texts

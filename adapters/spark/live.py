@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from xq.adapters.spark.queues import check_session, context_of, named, not_connected, queue_of
 from xq.adapters.spark.source import options
 from xq.core.errors import BadType, BadValue, shown
-from xq.pipeline.checkpoints import UNITS, Counted
+from xq.pipeline.rollup import UNITS, Counted
 
 NAME = 160  # characters of the name of a queue in the table
 STREAM = "sql.streaming.queryId"  # where Spark stores the id of the stream of a batch

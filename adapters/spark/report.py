@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from xq.adapters.spark.archives import history as archived
+from xq.adapters.spark.archive import history as archived
 from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, is_, moves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xq.pipeline.checkpoints import UNITS
+from xq.pipeline.rollup import UNITS
 
 SECOND = 1_000_000  # µs
 BUCKETS = 600  # the largest number of buckets in a span, unless they are days

@@ -44,7 +44,7 @@ from xq.adapters.databases.mariadb import scans
 from xq.core.machine import NAMES as STATES
 from xq.pipeline import archive, bulk
 from xq.pipeline.archive import Written
-from xq.pipeline.checkpoints import Counted
+from xq.pipeline.rollup import Counted
 from xq.pipeline.scan import Part
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}

@@ -377,7 +377,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the newest row of the history goes to the archive",
-        "adapters/spark/archives.py",
+        "adapters/spark/archive.py",
         "NOT late AND id <> {newest} AND",
         "NOT late AND",
         (f"{SPARK}/test_archive.py::test_an_archive_and_the_table_are_one",),
@@ -512,7 +512,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a batch is written twice",
-        "xq/pipeline/checkpoints.py",
+        "xq/pipeline/rollup.py",
         "            if batch <= number:\n",
         "            if batch < number:\n",
         (f"{INSIDE}/test_pipeline.py::test_transitions_are_added_up_also_when_its_rows_were_cleaned_up",),
@@ -678,7 +678,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a task that is in the table and in the archive is read twice",
-        "adapters/spark/archives.py",
+        "adapters/spark/archive.py",
         'where(f"{LAST} = 1")',
         'where(f"{LAST} <= 2")',
         (f"{SPARK}/test_killed.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),

@@ -13,8 +13,8 @@ import xq
 from tests.spark.archives import FEATURES, done, told
 from tests.steps import is_exact, row, state
 from tests.support.types import OTHERS, VALUES, fields
-from xq.adapters.spark.archives import Archived, archive, history, restore
-from xq.adapters.spark.archives import tasks as all_tasks
+from xq.adapters.spark.archive import Archived, archive, history, restore
+from xq.adapters.spark.archive import tasks as all_tasks
 
 DAY = 86_400_000_000  # microseconds
 

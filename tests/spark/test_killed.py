@@ -25,8 +25,8 @@ from tests.spark.drivers import driver
 from tests.spark.sinks import Sink, drain, stream
 from tests.spark.sinks import told as in_history
 from tests.steps import eventually, is_exact, state, transitions
-from xq.adapters.spark.archives import archive, history, restore
-from xq.adapters.spark.archives import tasks as all_tasks
+from xq.adapters.spark.archive import archive, history, restore
+from xq.adapters.spark.archive import tasks as all_tasks
 from xq.adapters.spark.source import Xq
 from xq.adapters.spark.spark_session import offer
 from xq.adapters.spark.writer import Writer
@@ -58,7 +58,7 @@ ARCHIVING: list[tuple[Any, ...]] = [
     (ARCHIVE, "forget_done", 1, True),
     (FOLDER, "move", 2, False),  # the history is written
     (FOLDER, "move", 2, True),
-    ("xq.adapters.databases.history:HistoryTable", "forget_rows", 2, False),  # some rows are deleted
+    ("xq.adapters.databases.history_table:HistoryTable", "forget_rows", 2, False),  # some rows are deleted
     (ARCHIVE, "forget_history", 1, True),
 ]
 RESTORING: list[tuple[Any, ...]] = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.factories import task
-from xq.adapters.spark.archives import archive
+from xq.adapters.spark.archive import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
 from xq.adapters.spark.report import ERRORS, LIVE, report, write_report

@@ -9,7 +9,7 @@ from xq.engine.history import History
 from xq.engine.unit import Database
 from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
-from xq.pipeline.checkpoints import Rollup
+from xq.pipeline.rollup import Rollup
 from xq.pipeline.scan import Extract, What
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.filters import parse
-from xq.pipeline.checkpoints import UNITS, Rollup, Throughput
+from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve import charts, texts
 from xq.serve.console import Console, Route
 from xq.serve.entries import on
