@@ -90,9 +90,9 @@ class HistoryTable(Terms):
         """Return the condition of the rows after a checkpoint; () is before all rows."""
 
     def done_again(self, checkpoint: Sequence[int]) -> str:
-        """Return a query that finds a row if a task came to D after a checkpoint, and was deleted there after it."""
+        """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
         key, table, after = self.quote("key"), self.side("history"), self.after(checkpoint)
-        gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND {after}"
+        gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND event = 'archive' AND {after}"
         return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:

@@ -6,9 +6,10 @@ OUT/_queue.json                                     identifies the queue; other 
 OUT/_xq/                                            files that are being written
 
 To archive, xq writes tasks or history under `_xq`, renames that folder to its place, and deletes from the database
-what the files have, if it is still as it was. If a process is killed in between, a row is in both places: readers
-then take the table's, and the next call writes it once more. Files are only added, never changed or deleted, so calls
-beside each other do no harm. Of several versions of a task the newest counts: that of its last transition into D.
+what the files have, if it is still in D and has not come there again. If a process is killed in between, a row is in
+both places: readers then take the table's, and the next call writes it once more. Files are only added, never changed
+or deleted, so calls beside each other do no harm. Of several versions of a task the newest counts: that of its last
+transition into D.
 """
 
 from __future__ import annotations
@@ -67,18 +68,22 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     them moves in time stays. If SQLite numbers the tasks, the one with the highest number stays, since SQLite would
     use the number again. `out` is a path of a Hadoop file system that renames folders atomically.
 
+    An UPDATE of a done task that is committed between the writing and the deletion is lost.
+
     Raises FeatureOff (it needs keep and history), BadType, BadValue; ConfigurationError within a transaction, for a
-    table with columns that the model lacks, and for the folder of another queue; and Spark's error, with all tasks in
+    table with columns that the model lacks, for the folder of another queue, and if the call takes longer than the
+    history is kept; and Spark's error, with all tasks in
     the table, if Spark cannot read one.
     """
     place = _Archive(spark, queue, out, "archive")
     before_us = place.archive.moment("before", before)
     place.archive.check_changes()
     place.own()
+    begun_us = place.archive.database.now_us()
     extract = place.queue.pipeline.extract("history")
     until = extract.checkpoint()  # no row will be inserted before it
     history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))
-    written, moved, refused = place.move_tasks(extract, until, history, before_us)
+    written, moved, refused = place.move_tasks(extract, until, begun_us, history, before_us)
     before_us = min([before_us, *(task.at_us for task in refused if task.at_us is not None)])
     # The row of the checkpoint stays: the newest one must, so that the database does not use its id again.
     newest = until[extract.order.index("id")] if until else 0
@@ -236,7 +241,7 @@ class _Archive:
         return rows.withColumn(LAST, f.row_number().over(order)).where(f"{LAST} = 1").drop(LAST)
 
     def move_tasks(
-        self, past: Extract, until: Checkpoint, history: DataFrame, before_us: int
+        self, past: Extract, until: Checkpoint, begun_us: int, history: DataFrame, before_us: int
     ) -> tuple[int, int, Sequence[Written]]:
         """Write the done tasks, and delete them. Returns how many of each, and those that the database refused."""
         last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
@@ -257,7 +262,7 @@ class _Archive:
                 written += 1
                 yield Written(parts, text, at_us)
 
-        moved, refused = self.archive.forget_done(rows(), past, until)
+        moved, refused = self.archive.forget_done(rows(), past, until, begun_us)
         return written, moved, refused
 
     def move_history(self, rows: DataFrame) -> int:

@@ -72,7 +72,8 @@ def before(Task: Any) -> tuple[Any, Any]:
 def forget(Task: Any, keys: list[int], history: Any, until: Any) -> tuple[int, list[int]]:
     """Delete tasks that were written. How many are gone, and the keys of those that must stay."""
     tasks = [Written([key], str(key), None) for key in keys]
-    gone, refused = Task.xq.pipeline.archive.forget_done(tasks, history, until)
+    pipeline = Task.xq.pipeline
+    gone, refused = pipeline.archive.forget_done(tasks, history, until, pipeline.archive.database.now_us())
     return gone, [task.key[0] for task in refused]
 
 
@@ -130,6 +131,29 @@ def test_what_moves_after_it_was_written_stays(make_shared, monkeypatch, happens
     assert forget(Task, keys, history, until) == (4, refused)
     assert [state(Task, key) for key in keys] == ["X", "X", "X", is_in, "X"]
     assert is_exact(Task)
+
+
+@ON_SERVERS  # where a transaction that stays open keeps the checkpoint from going on
+def test_what_another_deletes_meanwhile_keeps_no_task_from_going_out(make_shared, monkeypatch):
+    Task = make_shared(FEATURES)
+    keys = done(Task, 3)
+    history, until = before(Task)
+    monkeypatch.setattr(type(history), "checkpoint", lambda self, after: after)
+    other = Task.put({"name": "another"})
+    Task.xq.ack(Task.take())
+    Task.xq.kill(other.id)
+    assert forget(Task, keys, history, until) == (3, [])
+
+
+def test_an_archive_that_takes_longer_than_the_history_is_kept_deletes_no_more(make_shared):
+    Task = make_shared(FEATURES | {"history": 60})
+    keys = done(Task)
+    history, until = before(Task)
+    archive, begun_us = Task.xq.pipeline.archive, Task.xq.pipeline.archive.database.now_us()
+    Task.xq.clock.tick(60)
+    with pytest.raises(xq.ConfigurationError, match="keeps its history for 60 s"):
+        archive.forget_done([Written(keys, str(keys[0]), None)], history, until, begun_us)
+    assert state(Task, keys[0]) == "D"
 
 
 def test_a_task_that_others_refer_to_stays(make_shared, caplog):

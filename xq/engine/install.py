@@ -260,6 +260,8 @@ class Installation:
             if noted:
                 dialect.execute(self.store, dialect.note_move(state, target), {**values, "event": "install"})
             dialect.change(self.store, dialect.move(Selector("all", state), written), values)
+        if noted:
+            self.dialect.add_up_history(self.store)  # of which the counters have these rows already
 
     def take_down(self) -> None:
         """Drop the triggers and indexes. The same transaction must create them anew."""

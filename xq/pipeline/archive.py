@@ -85,9 +85,12 @@ class Archive:
     @property
     def identity(self) -> dict[str, str]:
         """What identifies this queue among those of all databases, as JSON values."""
-        parameters = self.store.address().parameters
-        database = str(parameters.get("database") or parameters.get("dbname"))
-        return {"queue": self.database.dialect.source_name, "database": os.path.basename(database)}
+        address = self.store.address()
+        names = [name for name in ("unix_socket", "host", "port", "dbname", "database") if address.parameters.get(name)]
+        database = " ".join(str(address.parameters[name]) for name in names)
+        if address.engine == "sqlite":
+            database = os.path.abspath(database)
+        return {"queue": self.database.dialect.source_name, "database": database}
 
     @property
     def key(self) -> list[str]:
@@ -97,12 +100,13 @@ class Archive:
     # out
 
     def forget_done(
-        self, tasks: Iterable[Written], history: Extract, until: Checkpoint
+        self, tasks: Iterable[Written], history: Extract, until: Checkpoint, begun_us: int
     ) -> tuple[int, Sequence[Written]]:
         """Delete tasks that have not come to D since a checkpoint of the history. It is older than their files.
 
         Returns how many were deleted, and those that must stay: the database refuses to delete them, or would use
-        their key again. A task that another process moves meanwhile is in neither.
+        their key again. A task that another process moves meanwhile is in neither. Raises ConfigurationError if the
+        history is not kept since `begun_us`, a time before the checkpoint: it cannot show then what came to D again.
         """
         gone, refused, again = 0, list[Written](), set[str]()
         for batch in _batches(tasks, BATCH):
@@ -111,11 +115,11 @@ class Archive:
                 moves = history.read(["key", "target"], Part(after=seen, until=until))
                 again.update(key for key, target in moves if target == DONE)
             done = [task for task in batch if task.text not in again]
-            n, more = self._in_parts(partial(self._forget, until), done)
+            n, more = self._in_parts(partial(self._forget, until, begun_us), done)
             gone, refused = gone + n, refused + more
         return gone, refused
 
-    def _forget(self, until: Checkpoint, tasks: Sequence[Written]) -> int:
+    def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
         self.database.begin_writing()
         connection, binding = self.database.begin(), self.database.open()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
@@ -129,6 +133,12 @@ class Archive:
         # The deletion has locked the tasks: if one came to D again before, it shows now.
         if self.database.execute(binding.dialect.done_again(until)):
             raise Stays
+        kept = self.machine.settings.history or 0.0
+        if self.database.now_us() - begun_us >= kept * 1e6:
+            raise ConfigurationError(
+                f"{self.store.name} keeps its history for {kept:g} s, and this archive takes longer: the rest of its "
+                "tasks stay. Keep the history longer, or archive less at once (before=)"
+            )
         return gone
 
     def forget_history(self, ids: Iterable[int]) -> int:

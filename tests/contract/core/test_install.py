@@ -304,15 +304,16 @@ def test_rows_that_are_in_progress_before_the_queue_is_there_are_named_and_can_r
     assert Task.xq.check() == []
 
 
-def test_tasks_are_moved_where_they_are_told_to_go(make):
+@pytest.mark.parametrize("more", [{}, {"history": True}], ids=["", "history"])
+def test_tasks_are_moved_where_they_are_told_to_go(make, more):
     words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "Z": "zombie", "D": "done"}
-    Task = make(FEATURES, roles=("runat", "tube"), statuses=words, tube_stats=["a"])
+    Task = make(FEATURES | more, roles=("runat", "tube"), statuses=words, tube_stats=["a"])
     foreign = Task.create(status="archived")
     Task.xq.put_many(tasks(1_500, tube="a"))
     Task.xq.ack_many(Task.xq.take_many(1_500))
     for here in "ZBW":
         bring(Task, here)
-    install_anew(Task, {"keep": True, "ttl": 10}, move={"zombie": "done", "failed": "X", "W": "new"})
+    install_anew(Task, {"keep": True, "ttl": 10} | more, move={"zombie": "done", "failed": "X", "W": "new"})
     assert Task.stats().counts == {"R": 1, "T": 0, "D": 1_501}
     moved = transitions(Task)
     assert (moved["Z-D"], moved["B-X"], moved["W-R"]) == (1_501, 1, 1)

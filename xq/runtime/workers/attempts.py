@@ -364,7 +364,7 @@ class Attempts(Generic[T]):
             raise TimeoutError(f"the function runs for longer than {self.options.timeout:g} s")
         except TimeoutError as error:
             for attempt in lease.taken:
-                self._failed(attempt, error)
+                self._failed(attempt, error, waits=False)  # the process ends now
 
     def wait_for_the_database(self, error: Exception) -> None:
         """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
@@ -412,8 +412,8 @@ class Attempts(Generic[T]):
         for place, error in _named(lease).items():
             self._failed(lease.taken[place], error)
 
-    def _failed(self, attempt: Attempt, error: BaseException) -> None:
-        """Log the error of a task, and release, bury or kill it."""
+    def _failed(self, attempt: Attempt, error: BaseException, waits: bool = True) -> None:
+        """Log the error of a task, and release, bury or kill it. `waits`: this worker may pause before a release."""
         if isinstance(error, Discard):
             self._finish(partial(self._moves.kill_if_taken_by, attempt.taken), partial(self._leave, attempt.taken))
             return
@@ -426,13 +426,15 @@ class Attempts(Generic[T]):
         elif most and attempt.number >= most:
             self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
         else:
-            self._retry(attempt, error)
+            self._retry(attempt, error, waits)
 
-    def _retry(self, attempt: Attempt, error: BaseException) -> None:
+    def _retry(self, attempt: Attempt, error: BaseException, waits: bool) -> None:
         task, number, most = attempt.taken, attempt.number, self.options.max_attempts
         pause = error.delay if isinstance(error, Retry) else None
         if pause is None:
             pause = self.worker.backoff.pause(self.worker.given(attempt.task), number, error, self.log)
+        if not waits and "delay" not in self.release_options:
+            pause = 0.0
         extra = self._extra(attempt, "release")
         counted = f"attempt {number}{f' of {most}' if most else ''}; " if number else ""
         if isinstance(error, Retry):
