@@ -19,7 +19,7 @@ from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
 from xq.runtime import callers
 from xq.runtime.callers import Runner, Shared, Work
-from xq.runtime.turns import Alike, Call, Held, Turns, kind, sleep, step
+from xq.runtime.turns import Call, CallKind, Held, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Wait
 from xq.runtime.workers.program import Running, assignments_of, start_assignments
 from xq.sessions.session import Session
@@ -144,7 +144,7 @@ class Aio(Generic[T]):
             found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
         return [task for task, _ in found]
 
-    def _look(self, alike: Alike, n: int) -> Awaitable[list[Held[T]]]:
+    def _look(self, alike: CallKind, n: int) -> Awaitable[list[Held[T]]]:
         return self._soon(alike, n, self._turns.release)
 
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
@@ -429,7 +429,7 @@ class Aio(Generic[T]):
             store.connect()
         return work()
 
-    async def _soon(self, alike: Alike, item: object, undo: Callable[[Any], object] | None = None) -> Any:
+    async def _soon(self, alike: CallKind, item: object, undo: Callable[[Any], object] | None = None) -> Any:
         """Run a short call with the others of this turn of the event loop."""
         if alike.options:
             try:

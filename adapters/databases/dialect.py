@@ -163,8 +163,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
         """
 
-    sets_context_once = ""  # a true condition that passes the event of a statement with many rows to its triggers
-
     def in_a_script(self, sql: str) -> str:
         """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
         return filled(sql, now="NULL")

@@ -148,7 +148,7 @@ class ServerGroups(Groups):
 
     def _refresh_batch(self, store: Connections, unit: RunUnit, transaction: RunUnit, dirty: list[DirtyGroup]) -> int:
         refreshed = self._refresh_each(store, self.unit_for(dirty, unit, transaction), self.refresh_heads, dirty)
-        for of_one in _apart(dirty):
+        for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
                 transaction(partial(self._merge, store, of_one))
         return refreshed
@@ -170,7 +170,7 @@ class ServerGroups(Groups):
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
-        each = _apart(dirty)
+        each = _one_by_one(dirty)
         return sum(self._refresh_each(store, transaction, refresh, of_one) for of_one in each) if len(each) > 1 else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
@@ -233,7 +233,7 @@ class ServerGroups(Groups):
             self.of.change(store, Statement(self.make_dirty(":utube")), {"utube": dirty[0].utube})
 
 
-def _apart(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
+def _one_by_one(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
     """Return the rows of each group."""
     found: dict[Any, list[DirtyGroup]] = {}
     for one in dirty:

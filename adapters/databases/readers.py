@@ -146,7 +146,7 @@ class ExtractReader(Extract):
         cursor.execute(sql)
         return list(cursor.fetchall())
 
-    # apart
+    # ranges
 
     def bounds(self) -> tuple[int, int] | None:
         column = self.column(self.ranged).sql

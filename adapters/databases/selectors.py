@@ -184,10 +184,9 @@ class Selectors(TokenBuckets):
         """Return a query of the task that has the unique value `:unique`."""
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.has_unique_value(guard)}{self.lock}"
 
-    def has_unique_value(self, guard: Guard, of: str = "") -> str:
-        """Return the condition that a task has the unique value `:unique`; `of` as in `by_key`."""
-        states = self.in_states(self.guarded_states(guard), f"{of}{self.roles['status']}")
-        return f"{of}{self.roles[guard.role]} = :unique AND {states}"
+    def has_unique_value(self, guard: Guard) -> str:
+        """Return the condition that a task has the unique value `:unique`."""
+        return f"{self.roles[guard.role]} = :unique AND {self.in_states(self.guarded_states(guard))}"
 
     def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
         """Return a query of one value that too many tasks in these states have."""

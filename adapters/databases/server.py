@@ -98,10 +98,6 @@ class Server(Dialect):
         now = values.get("now")
         return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
 
-    @property
-    def sets_context_once(self) -> str:  # type: ignore[override]
-        return f"(SELECT {self.sets_context})"
-
     # keys
 
     @property

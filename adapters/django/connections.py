@@ -333,7 +333,7 @@ class DjangoConnections(OrmConnections):
     def connect(self) -> None:
         self._open()
 
-    def connect_apart(self) -> None:
+    def connect_unpooled(self) -> None:
         self._open()
 
     def disconnect(self) -> None:

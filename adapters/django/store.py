@@ -128,8 +128,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
         # Computed late: the target of a foreign key is known only after all models are loaded.
-        apart = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
-        return [(i, read) for i, read in super()._readers if i not in apart]
+        related = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
+        return [(i, read) for i, read in super()._readers if i not in related]
 
     @property
     def may_fail_to_read(self) -> bool:

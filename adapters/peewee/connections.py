@@ -370,7 +370,7 @@ class PeeweeConnections(OrmConnections):
     def connect(self) -> None:
         self._known_database.connect(reuse_if_open=True)
 
-    def connect_apart(self) -> None:
+    def connect_unpooled(self) -> None:
         self.connect()
         database: Any = self._known_database
         if isinstance(database, pool.PooledDatabase):

@@ -76,10 +76,10 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     the table, if Spark cannot read one.
     """
     place = _Archive(spark, queue, out, "archive")
-    before_us = place.archive.moment("before", before)
-    place.archive.check_changes()
+    before_us = place.table.moment("before", before)
+    place.table.check_changes()
     place.own()
-    begun_us = place.archive.database.now_us()
+    begun_us = place.table.database.now_us()
     extract = place.queue.pipeline.extract("history")
     until = extract.checkpoint()  # no row will be inserted before it
     history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))
@@ -101,14 +101,14 @@ def restore(spark: SparkSession, queue: object, out: str) -> int:
     lacks. Raises Error, after the other tasks are back, if the table refuses some, for their unique values, say.
     """
     place = _Archive(spark, queue, out, "restore")
-    place.archive.check_changes()
+    place.table.check_changes()
     if not (runs := place.runs(TASKS)):
         return 0
     stored = place.newest(place.stored(TASKS, runs))
-    names, key = place.fields_of(stored.columns), place.archive.key
+    names, key = place.fields_of(stored.columns), place.table.key
     there = place.frame(place.queue.pipeline.extract("tasks"), key)
     missing = stored.join(there, key, "left_anti")
-    restored, refused = place.archive.put_back(names, _values(missing, names))
+    restored, refused = place.table.put_back(names, _values(missing, names))
     if refused:
         raise Error(
             f"{restored} tasks of {place.queue.name} were restored, and {refused} stay in the archive: the table "
@@ -183,8 +183,8 @@ class _Archive:
     def __init__(self, spark: SparkSession, queue: object, out: str, what: str) -> None:
         self.spark = spark
         self.queue: xq.Queue[Any] = queue_of(queue)
-        self.archive: Archive = self.queue.pipeline.archive
-        self.archive.check(what)
+        self.table: Archive = self.queue.pipeline.archive
+        self.table.check(what)
         check_session(spark, self.queue)
         self.folder = Folder(spark, out)
         if what != "archive" and not self.folder.exists(""):
@@ -200,7 +200,7 @@ class _Archive:
         """Raise ConfigurationError if the archive belongs to another queue."""
         if not self.folder.exists(OWNER):
             return
-        stored, own = json.loads(self.folder.read(OWNER)), self.archive.identity
+        stored, own = json.loads(self.folder.read(OWNER)), self.table.identity
         if {name: stored.get(name) for name in own} != own:
             raise ConfigurationError(
                 f"{self.folder.path} has the archive of {stored['queue']} of the database {stored['database']}, "
@@ -212,7 +212,7 @@ class _Archive:
         """Make the archive that of this queue."""
         if not self.folder.exists(OWNER):
             away = f"{INCOMPLETE}/{secrets.token_hex(8)}"
-            self.folder.write(away, json.dumps(self.archive.identity))
+            self.folder.write(away, json.dumps(self.table.identity))
             self.folder.move(away, OWNER)  # the rename makes the complete file appear at once
         self.check_owner()
 
@@ -235,7 +235,7 @@ class _Archive:
         """Return one row of each task: the table's, which has no run, else the one that was done last."""
         known = f.col(SINCE) if SINCE in rows.columns else f.lit(None)
         done = f.coalesce(known, f.substring(RUN, 2, 16).cast("bigint"))  # if not known: before the run
-        order = Window.partitionBy(*map(quoted, self.archive.key)).orderBy(
+        order = Window.partitionBy(*map(quoted, self.table.key)).orderBy(
             f.col(RUN).isNotNull(), f.desc(done), f.desc(RUN)
         )
         return rows.withColumn(LAST, f.row_number().over(order)).where(f"{LAST} = 1").drop(LAST)
@@ -254,7 +254,7 @@ class _Archive:
         run = self.write(done.withColumn(self.day, _day(f.col(SINCE))), TASKS, self.day)
         if not run:
             return 0, 0, []
-        written, *key = 0, *self.archive.key
+        written, *key = 0, *self.table.key
 
         def rows() -> Iterator[Written]:
             nonlocal written
@@ -262,7 +262,7 @@ class _Archive:
                 written += 1
                 yield Written(parts, text, at_us)
 
-        moved, refused = self.archive.forget_done(rows(), past, until, begun_us)
+        moved, refused = self.table.forget_done(rows(), past, until, begun_us)
         return written, moved, refused
 
     def move_history(self, rows: DataFrame) -> int:
@@ -270,7 +270,7 @@ class _Archive:
         run = self.write(rows.withColumn("day", _day(f.col("at_us"))), HISTORY, "day")
         if not run:
             return 0
-        return self.archive.forget_history(id for (id,) in _values(self.stored(HISTORY, [run]), ["id"]))
+        return self.table.forget_archived(id for (id,) in _values(self.stored(HISTORY, [run]), ["id"]))
 
     def write(self, rows: DataFrame, what: str, day: str) -> str:
         """Write rows as a new run, which appears at once and complete. Returns its name; "" if there are no rows."""

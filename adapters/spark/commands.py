@@ -65,7 +65,7 @@ def archive(
 
 @spark.command()
 def restore(target: Target, out: Out, json: Json = False) -> None:
-    """Move all tasks of an archive back into the table."""
+    """Put the tasks of an archive that the table lacks back into it, as done. The files stay."""
     with _session([target]) as (spark, session, (found,)):
         n = spark.restore(session, found, out)
     document({"restored": n}) if json else say(f"{n:,} tasks are back")

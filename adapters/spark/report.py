@@ -86,8 +86,8 @@ def report(
     goes back far enough.
 
     `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping from names of
-    queues to such folders: the report then includes it. Without it a report covers the database only. An archive or
-    restore during the report raises Error.
+    queues to such folders: the report then includes it. Without it a report covers the database only. A report lacks
+    what an archive moves while it runs.
 
     Memory grows with the tubes, their buckets and their errors, not with the history, of which a copy is in out/.report
     meanwhile. A terminal shows the progress.
@@ -188,7 +188,7 @@ def write_report(
     spark = history.sparkSession
     try:
         with progress(spark, STEPS) as begin:
-            staged = _Staged(folder, spark)
+            staged = _Intermediate(folder, spark)
             # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
             begin("reading the tasks")
             there = staged("there", _there(live, buried))
@@ -216,12 +216,12 @@ def write_report(
             folder.move(f"{WORK}/{name}", name)
     finally:
         folder.delete(WORK)
-    read = _Staged(folder, spark, "").read
+    read = _Intermediate(folder, spark, "").read
     found = {name: read(name, table.schema) for name, table in TABLES.items()}
     return Report(found, re.sub("^file:/+", "/", folder.at(PAGE)))
 
 
-class _Staged:
+class _Intermediate:
     """Writes intermediate tables, and reads them."""
 
     def __init__(self, folder: Folder, spark: SparkSession, under: str = f"{WORK}/") -> None:

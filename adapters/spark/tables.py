@@ -141,16 +141,16 @@ def ends(tube: Tube, era: str = "now") -> Counter[tuple[str, int]]:
     return +counts  # without the ends that later ones replaced
 
 
-def by_attempts(tube: Tube, era: str = "now") -> Counter[int]:
+def by_attempts(tube: Tube) -> Counter[int]:
     counts: Counter[int] = Counter()
-    for (_, takes), n in ends(tube, era).items():
+    for (_, takes), n in ends(tube).items():
         counts[takes] += n
     return counts
 
 
-def by_outcome(tube: Tube, era: str = "now") -> Counter[str]:
+def by_outcome(tube: Tube) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for (outcome, _), n in ends(tube, era).items():
+    for (outcome, _), n in ends(tube).items():
         counts[outcome] += n
     return counts
 

@@ -120,3 +120,17 @@ def test_a_state_that_this_queue_does_not_have_is_not_the_queues(make, statuses)
     for call in (Task.xq.peek, Task.ack, Task.kill):
         with pytest.raises(xq.NotFound):
             call(foreign.id)
+
+
+def test_a_state_that_has_another_word_now_is_told_with_its_rows(make):
+    words = {"R": "new", "T": "busy"}
+    Task = make({}, statuses=words)
+    Task.put(task())
+    told = r"Task has 1 rows with the status 'new', .* ready \(R, status 'open'\): UPDATE them to 'open'"
+    Next = make.model()
+    xq.upgrade(Next, {"status": "status"}, {}, statuses=words | {"R": "open"})
+    with pytest.raises(xq.ConfigurationError, match=told):
+        Next.xq.install()
+    Next.update(status="open").execute()
+    Next.xq.install()
+    assert Next.take()

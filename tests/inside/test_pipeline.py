@@ -78,7 +78,7 @@ def forget(Task: Any, keys: list[int], history: Any, until: Any) -> tuple[int, l
 
 
 def test_done_tasks_go_out_and_come_back_as_they_were_in_many_transactions(make_shared, monkeypatch):
-    monkeypatch.setattr(archive, "BATCH", 3)
+    monkeypatch.setattr(archive, "PER_TRANSACTION", 3)
     Task, heard = make_shared(FEATURES, roles=("runat", "priority", "attempts")), []
     Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
     keys = done(Task, 10, name="it's 100 %", size=7)
@@ -210,14 +210,14 @@ def test_history_that_another_is_writing_is_not_lost(make_live, monkeypatch):
         until = history.checkpoint()
         early = [id for (id,) in history.read(["id"], Part(until=until))][:-1]
         keys = [row.id for row in Task.select()]
-        assert Task.xq.pipeline.archive.forget_history(early) == len(early)
+        assert Task.xq.pipeline.archive.forget_archived(early) == len(early)
         commit()
     (late,) = [row.id for row in Task.select() if row.id not in keys]
     assert str(late) in [row.key for row in Task.xq.History.select()]
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_live, monkeypatch):
-    monkeypatch.setattr(archive, "BATCH", 3)
+    monkeypatch.setattr(archive, "PER_TRANSACTION", 3)
     Task = make_live(FEATURES)
     keys = set(done(Task, 20))
     names, left = ["id", "name", "size", "status"], []

@@ -59,7 +59,7 @@ ARCHIVING: list[tuple[Any, ...]] = [
     (FOLDER, "move", 2, False),  # the history is written
     (FOLDER, "move", 2, True),
     ("xq.adapters.databases.history_table:HistoryTable", "forget_rows", 2, False),  # some rows are deleted
-    (ARCHIVE, "forget_history", 1, True),
+    (ARCHIVE, "forget_archived", 1, True),
 ]
 RESTORING: list[tuple[Any, ...]] = [
     (ARCHIVE, "put_back", 1, False),
@@ -101,7 +101,7 @@ def archives_and_dies(db: pw.Database, tell: Any, port: str, secret: str, what: 
         return found
 
     setattr(owner, name, dies)
-    steps.BATCH = steps.ROWS = 2
+    steps.PER_TRANSACTION = steps.ROWS = 2
     os.environ |= {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
     gateway = launch_gateway()
     SparkContext._ensure_initialized(gateway=gateway)

@@ -388,7 +388,7 @@ class Connections(Protocol):
     def connect(self) -> None:
         """Open a connection for this thread if it has none."""
 
-    def connect_apart(self) -> None:
+    def connect_unpooled(self) -> None:
         """Open a connection for this thread if it has none, and withdraw it from the ORM's pool."""
 
     @property

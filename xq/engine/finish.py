@@ -477,7 +477,7 @@ class Finish(Generic[T]):
         if self.database.observers.anybody:
             step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
             return len(self.database.perform(step, connection, self.database.values()))
-        if more and self.steps.counts_apart(event, transition, *alike):
+        if more and self.steps.has_own_counter(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
             self.database.execute(binding.dialect.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))

@@ -28,7 +28,7 @@ OWN: Final = "own"
 
 
 @dataclass(frozen=True)
-class Moves:
+class LostStates:
     """Where the tasks go of the states that a definition lacks, and the one that is installed has."""
 
     dialect: Dialect  # of the definition, with these states as well
@@ -130,7 +130,7 @@ class Installation:
             found[state] = letter
         return found
 
-    def _moves(self, targets: Mapping[object, str]) -> Moves | None:
+    def _moves(self, targets: Mapping[object, str]) -> LostStates | None:
         """Return the moves of the tasks in states that this definition lacks; None if there are no such states.
 
         Raises ConfigurationError if `targets` lacks one that has tasks, or if more tasks would hold a value than a
@@ -139,15 +139,21 @@ class Installation:
         there = self._recorded()
         lost = {state: word for state, word in there.get("states", {}).items() if word not in self.dialect.letters}
         states = self.dialect.machine.states
-        old, gone = Wording(lost), [state for state in lost if state not in states]
+        old = Wording({state: word for state, word in lost.items() if word != state})
+        gone = [state for state in lost if state not in states]
         found = {old.letter(named, gone): target for named, target in targets.items()}
         known = {state: found[state] for state in gone if state in found}
         counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use))) if lost else {}
-        stranded = {state: counts[word] for state, word in lost.items() if counts.get(word) and state not in known}
-        if stranded:
+        full = {state: counts[word] for state, word in lost.items() if counts.get(word)}
+        for state in (state for state in full if state in states):
+            raise ConfigurationError(
+                f"{self.store.name} has {full[state]} rows with the status {lost[state]!r}, and this definition calls "
+                f"that {self.wording.state(state)}: UPDATE them to {self.dialect.words[state]!r}, and call again"
+            )
+        if stranded := {state: n for state, n in full.items() if state not in known}:
             raise ConfigurationError(
                 f"{self.store.name} was installed with states that this definition lacks, and tasks are in them, "
-                f"{self.wording.counts(stranded)}: say where they go, as in install(move={{{next(iter(stranded))!r}: "
+                f"{old.counts(stranded)}: say where they go, as in install(move={{{next(iter(stranded))!r}: "
                 "'R'}), or change their status first"
             )
         if not known:
@@ -164,7 +170,7 @@ class Installation:
                     f"{self.store.name} cannot be given the feature {guard.name!r}: {many} tasks hold {shown(value)} "
                     "in states that count. Change or finish one of them first"
                 )
-        return Moves(dialect, known, "lifetime" in there["features"])
+        return LostStates(dialect, known, "lifetime" in there["features"])
 
     def _check_history(self) -> None:
         """Raise ConfigurationError if there is a history with rows, which an installation without it would drop."""
@@ -227,7 +233,7 @@ class Installation:
         wanted = [field.column for field in self.dialect.source.fields]
         return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
 
-    def create(self, moves: Moves | None = None) -> None:
+    def create(self, moves: LostStates | None = None) -> None:
         """Create everything anew, except the counters, which keep their values."""
         self.take_down()
         existing = self.dialect.existing(self.store)
@@ -245,7 +251,7 @@ class Installation:
         for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
-    def _move(self, moves: Moves, noted: bool) -> None:
+    def _move(self, moves: LostStates, noted: bool) -> None:
         """Move the tasks of the lost states, and count that, while no trigger does. `noted`: in the history, too."""
         dialect, machine, values = moves.dialect, self.dialect.machine, self.values()
         for tube, state, n in self.store.execute(dialect.actual_counts):

@@ -28,7 +28,7 @@ from xq.engine.unit import Database
 
 T = TypeVar("T")
 
-RUNNING, DONE, CANCELLED = "running", "done", "cancelled"
+RUNNING, DONE = "running", "done"
 # What an operator does to tasks in bulk, and the event of the machine.
 ACTS: Final = {name: name for name in ("dig", "kill", "snatch", "restart", "bury")} | {"release": "snatch"}
 CHUNK: Final = 500  # tasks of one transaction

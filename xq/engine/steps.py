@@ -97,7 +97,7 @@ class Steps:
         run, notified = binding.dialect.runner(statement, event if transition.enters else ""), event
         if self.rates and which.way == "first" and (which.state, target) == (READY, TAKEN):
             run = self.rates.limited(binding, run)
-        if self._counts and event and (several or self.counts_apart(event, transition)):
+        if self._counts and event and (several or self.has_own_counter(event, transition)):
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:
             notified = ""
@@ -140,7 +140,7 @@ class Steps:
 
         return lambda connection, values: connection.atomically(values, counted)
 
-    def counts_apart(self, event: str, *transitions: Transition) -> bool:
+    def has_own_counter(self, event: str, *transitions: Transition) -> bool:
         """Return whether the event needs a counter of its own: it is not the usual one of all these transitions."""
         return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
 

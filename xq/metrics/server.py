@@ -80,7 +80,7 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
     server = Server(metrics, host, port)
     log.info("metrics: http://%s:%d/metrics", host, server.server_port)
     if any(worker.options.kind == "process" for worker in workers):
-        process = get_context("fork").Process(target=_serve_apart, args=(server, work, os.getpid()), daemon=True)
+        process = get_context("fork").Process(target=_serve_in_child, args=(server, work, os.getpid()), daemon=True)
         process.start()
         try:
             yield server
@@ -98,7 +98,7 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
         server.server_close()
 
 
-def _serve_apart(server: Server, work: Work, parent: int) -> None:
+def _serve_in_child(server: Server, work: Work, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the whole group
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for target in (work.read, server.serve_forever):

@@ -24,7 +24,7 @@ DONE = "D"
 OUT = Transition(DONE, "archive", ABSENT)
 BACK = ("restore", ABSENT, DONE)
 LATEST = 2**62  # microseconds
-BATCH = 2_000  # tasks that one transaction moves
+PER_TRANSACTION = 2_000  # tasks that one transaction moves
 ROWS = 5_000  # rows of the history that one statement deletes
 VALUES = 5_000  # values of one INSERT
 
@@ -109,7 +109,7 @@ class Archive:
         history is not kept since `begun_us`, a time before the checkpoint: it cannot show then what came to D again.
         """
         gone, refused, again = 0, list[Written](), set[str]()
-        for batch in _batches(tasks, BATCH):
+        for batch in _batches(tasks, PER_TRANSACTION):
             seen, until = until, history.checkpoint(until)
             if seen != until:
                 moves = history.read(["key", "target"], Part(after=seen, until=until))
@@ -141,7 +141,7 @@ class Archive:
             )
         return gone
 
-    def forget_history(self, ids: Iterable[int]) -> int:
+    def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
         binding, values = self.database.open(), self.database.values()
         statements = map(binding.dialect.forget_rows, _batches(ids, ROWS))
@@ -160,7 +160,7 @@ class Archive:
         every, fields = (*names, *newer), list(map(known, names))
         keys, look = [names.index(name) for name in self.key], self.database.dialect.look()
         back, refused = 0, 0
-        for batch in _batches(rows, max(1, min(BATCH, VALUES // len(every)))):
+        for batch in _batches(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
             n, more = self._in_parts(partial(self._put_back, every), stored)
             there = (self.database.execute(look, named(tuple([row[i] for i in keys]))) for row in more)

@@ -269,7 +269,7 @@ class MaintenanceThread:
         liveness, store = self._sessions.liveness, self._queues[0].database.store
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
-            store.connect_apart()
+            store.connect_unpooled()
             self._hold_connection()  # now: below, the last queue may be dropped
 
         def review(queue: QueueMaintenance) -> None:

@@ -47,7 +47,7 @@ class Call(Generic[R]):
         self,
         undo: Callable[[R], object] | None = None,
         dropped: Callable[[], object] | None = None,
-        kind: Alike | None = None,
+        kind: CallKind | None = None,
         item: Any = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -166,7 +166,7 @@ async def sleep(awake: Awake, seconds: float) -> bool:
     return woken
 
 
-class Alike(NamedTuple):
+class CallKind(NamedTuple):
     """What calls must have in common to become one statement."""
 
     event: str
@@ -175,16 +175,16 @@ class Alike(NamedTuple):
     entered: Hashable  # the sessions that the coroutine has entered
 
 
-_usual: dict[str, Alike] = {}  # by event, without options, tube and sessions
+_usual: dict[str, CallKind] = {}  # by event, without options, tube and sessions
 
 
-def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> Alike:
+def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> CallKind:
     sessions = entered()
     if options or tube is not None or sessions:
-        return Alike(event, tuple(options.items()), tube, sessions)
+        return CallKind(event, tuple(options.items()), tube, sessions)
     usual = _usual.get(event)
     if usual is None:
-        usual = _usual[event] = Alike(event, (), None, ())
+        usual = _usual[event] = CallKind(event, (), None, ())
     return usual
 
 
@@ -291,7 +291,7 @@ class Turns(Generic[T]):
         except Exception as error:
             return None, error
 
-    def one(self, kind: Alike, item: Any, tokens: list[str | None] | None = None) -> Any:
+    def one(self, kind: CallKind, item: Any, tokens: list[str | None] | None = None) -> Any:
         if kind.event == "put":
             options: Mapping[str, Any] = dict(kind.options)
             return self._queue.put(item, **options)
@@ -300,7 +300,7 @@ class Turns(Generic[T]):
         key, update = item
         return self.waiting.finish.one(kind.event, key, dict(kind.options), update)
 
-    def _many(self, kind: Alike, items: list[Any], tokens: list[str | None]) -> list[Any]:
+    def _many(self, kind: CallKind, items: list[Any], tokens: list[str | None]) -> list[Any]:
         if kind.event == "put":
             return self.waiting.inserts.put(items, dict(kind.options))
         if kind.event == "take":
@@ -308,7 +308,7 @@ class Turns(Generic[T]):
             return [[held for _, held in zip(range(n), found, strict=False)] for n in items]
         return self.waiting.finish.many(kind.event, [key for key, _ in items], dict(kind.options))
 
-    def _take(self, kind: Alike, n: int, tokens: list[str | None]) -> list[Held[T]]:
+    def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[Held[T]]:
         token: list[str | None] = []
         found = self.waiting.takes.oldest("take", n, dict(kind.options), tube=kind.tube, then=token.append)
         tokens.extend(token)
@@ -335,7 +335,7 @@ ENDING: Final = frozenset({ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_
 
 def _alike(calls: list[Call[Any]]) -> Iterable[list[Call[Any]]]:
     """Return the calls in groups that may become one statement: what frees tasks first, takes last."""
-    groups: dict[Alike, list[Call[Any]]] = {}
+    groups: dict[CallKind, list[Call[Any]]] = {}
     for call in calls:
         groups.setdefault(call.kind, []).append(call)
     return sorted(groups.values(), key=lambda group: ORDER.get(group[0].kind.event, 0))

@@ -427,8 +427,8 @@ class Mariadb(MariadbObjects):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f"{self.name(guard.name)}'" in refusal
 
-    def has_unique_value(self, guard: Guard, of: str = "") -> str:
-        return f"{of}{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
+    def has_unique_value(self, guard: Guard) -> str:
+        return f"{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
 
 
 def _in_history(field: Field, part: str) -> str:
