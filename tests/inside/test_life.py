@@ -22,7 +22,6 @@ from tests.steps import (
     another_process,
     eventually,
     in_threads,
-    is_exact,
     processes,
     state,
     transitions,
@@ -47,34 +46,6 @@ def open_sessions(Task: Any) -> list[str]:
 
 
 # kill -9, SIGSTOP
-
-
-def test_a_killed_process_gives_its_tasks_back_and_one_that_stands_still_keeps_them(make_live, roles):
-    One = make_live(FEATURES | {"ttr": 3600}, roles=roles)
-    Two = make_live(FEATURES, model=make_live.model(table_name="two"), roles=roles)
-    watch(One)
-    watch(Two)
-    One.xq.put_many([{}] * 7)
-    Two.put({})
-    ours, buried = One.xq.take_many(2)
-    buried.bury()
-    One.put({}, delay=3600)
-    with processes(make_live.db, takes(One), takes(One, Two, n=3)) as (stopped, killed):
-        next(stopped)
-        session = next(killed)
-        assert (One.xq.count("T"), Two.xq.count("T")) == (5, 1)
-        stopped.stop()
-        killed.kill()
-        eventually(lambda: One.xq.count("T") == 2 and Two.xq.count("T") == 0)
-        look(make_live.db)
-        assert transitions(One) == {"X-R": 7, "X-W": 1, "R-T": 6, "T-B": 1, "T-R": 3}
-        assert transitions(Two) == {"X-R": 1, "R-T": 1, "T-R": 1}
-        stopped.go_on()
-        assert len(stopped.send("ack")) == 1
-    assert is_exact(One)
-    eventually(lambda: session not in open_sessions(One))
-    assert (state(One, ours), state(One, buried)) == ("T", "B")
-    assert ours.ack().id == ours.id
 
 
 # fork
