@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -21,7 +20,6 @@ from tests.steps import (
     Other,
     another_process,
     eventually,
-    in_threads,
     processes,
     state,
     transitions,
@@ -256,24 +254,3 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, 
     assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
     (gone,) = [message for message in caplog.messages if message.startswith(f"session {lost} is gone")]
     assert f"pid {other.pid} on host" in gone
-
-
-def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_live):
-    Task = make_live(FEATURES)
-    watch(Task)
-    Task.put({})
-    over = threading.Event()
-
-    def work() -> None:
-        try:
-            for _ in range(150):
-                with Task.xq.session():
-                    Task.take().release()
-        finally:
-            over.set()
-
-    def look_again_and_again() -> None:
-        while not over.is_set():
-            look(make_live.db)
-
-    in_threads(make_live.db, work, look_again_and_again, look_again_and_again)
