@@ -699,21 +699,6 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live
 # programs
 
 
-def test_one_program_runs_the_workers_of_several_queues(make_shared):
-    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
-    done: list[str] = []
-    first = Task.xq.worker(lambda found: done.append("first"))
-
-    @Other.xq.worker(workers=2)
-    async def second(found: Any) -> None:
-        done.append("second")
-
-    Task.xq.put_many(tasks(3))
-    Other.xq.put_many(tasks(4))
-    xq.run(first, second, until_empty=True)
-    assert sorted(done) == ["first"] * 3 + ["second"] * 4
-
-
 def test_workers_take_from_the_tubes_that_are_named(make_shared):
     done: list[Any] = []
     Task = make_shared(roles=("runat", "tube"), worker=lambda found: done.append(found.tube), workers=2)

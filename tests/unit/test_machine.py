@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
-from xq.core.machine import Guard, Settings
+from xq.core.machine import Settings
 from xq.features import FEATURES
 from xq.registry import compose
 
@@ -291,11 +291,6 @@ def test_only_where_a_task_may_be_in_the_way_of_another_its_leaving_lets_one_be_
     moves = [("X", "R"), ("T", "R"), ("T", "X"), ("T", "D"), ("R", "X"), ("R", "T"), ("B", "X")]
     assert [machine().frees(*move) for move in moves] == [True, True, False, False, False, False, False]
     assert [machine(utube=True).frees(*move) for move in moves] == [True, True, True, True, True, False, False]
-
-
-@pytest.mark.parametrize("others", [{}, {"delayed": True, "ttr": 60}, {"buried": True, "zombie": 5, "lifetime": 60}])
-def test_unique_as_it_is_by_default_goes_with_everything(others):
-    assert machine(unique=True, **others).guards == (Guard("unique", role="unique", states="WRT"),)
 
 
 @pytest.mark.parametrize("states", ["Q", "wrt", "X", "S", "WRTQ"])
