@@ -53,21 +53,6 @@ def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_live, tmp_path):
     assert sorted(make_live.db.execute_sql(stored).fetchall(), key=repr) == before
 
 
-def test_keys_that_are_there_again_are_left_out(spark, make_live, tmp_path):
-    Task, out = make_live(FEATURES), str(tmp_path)
-    one, two = done(Task, 2)
-    archive(spark, Task, out)
-    (later,) = done(Task, 1)
-    archive(spark, Task, out)
-    Task.xq.put({"id": one, "name": "another"}, delay=1_000_000)
-    assert (one, "another", "Waiting") in told(all_tasks(spark, Task, out))
-    assert restore(spark, Task, out) == 2
-    assert (row(Task, one).name, state(Task, two), state(Task, later)) == ("another", "D", "D")
-    Task.xq.kill(one)
-    assert restore(spark, Task, out) == 1
-    assert is_exact(Task)
-
-
 def test_of_several_versions_of_a_task_the_one_counts_that_was_done_last(spark, make_live, tmp_path):
     Task, out = make_live(FEATURES), str(tmp_path)
     (key,) = done(Task)
@@ -78,6 +63,8 @@ def test_of_several_versions_of_a_task_the_one_counts_that_was_done_last(spark, 
         assert (state(Task, key), row(Task, key).name) == ("D", name)
         Task.xq.restart(key)
         Task.xq.ack(Task.xq.take())
+    Task.update(name="of the table").where(Task.id == key).execute()
+    assert (key, "of the table", "Done") in told(all_tasks(spark, Task, out))
     Task.xq.kill(key)
     assert (key, "second", "Done") in told(all_tasks(spark, Task, out))
 
