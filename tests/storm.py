@@ -36,7 +36,6 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import Place
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
-from xq.features import FEATURES
 from xq.sessions import session as sessions
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
@@ -112,8 +111,7 @@ def plan(
     features |= rng.choice(({}, {"keep": True}, {"zombie": 0.3}))
     unique = perhaps(0.4, unique=True)
     utube = perhaps(0.3, utube=rng.choice((True, 2)))
-    if "history" in FEATURES:
-        perhaps(0.75, history=True)
+    perhaps(0.75, history=True)
     tubes = TUBES if rng.random() < 0.5 else ()
     chosen = {
         "owner": rng.random() < 0.5,

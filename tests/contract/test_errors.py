@@ -9,7 +9,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import bring, row, transitions
+from tests.steps import bring, row
 
 EVERY = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 
@@ -106,27 +106,3 @@ def test_a_composite_key_is_told_whole_and_what_is_none_is_refused(make, subtest
 
 
 # class, instance, handle
-
-ONE = {"ack": "T", "release": "T", "bury": "T", "touch": "T", "dig": "B", "kick": "B", "kill": "D"}  # the state before
-WAYS = (
-    lambda Task, there, verb, *rest: getattr(Task, verb)(there, *rest),
-    lambda Task, there, verb, *rest: getattr(Task, verb)(there.id, *rest),
-    lambda Task, there, verb, *rest: getattr(there, verb)(*rest),
-    lambda Task, there, verb, *rest: getattr(Task.xq, verb)(there, *rest),
-    lambda Task, there, verb, *rest: getattr(there.xq, verb)(there, *rest),
-)
-
-
-def test_a_verb_is_the_same_on_the_class_the_instance_and_the_handle(make, subtests):
-    Task = make(EVERY)
-    for verb, here in ONE.items():
-        results = []
-        for way in WAYS:
-            Task.xq.truncate()
-            there = bring(Task, here, task(name="a", size=1))
-            seen = transitions(Task)
-            returned = way(Task, there, verb, *([5] if verb == "touch" else []))
-            results.append((returned.status, returned.runat, returned.name, transitions(Task) - seen))
-        with subtests.test(verb):
-            assert results == [results[0]] * len(WAYS)
-    assert Task(name="a").put(delay=5).runat == Task.xq.clock.now + 5

@@ -59,44 +59,6 @@ def test_the_task_is_as_the_method_returns_it(Task):
     assert seen == [(Task, "a", "R"), (Task, "a", "T"), (Task, "b", "D")]
 
 
-def test_of_several_at_once_each_task_is_told(Task, heard):
-    Task.xq.put_many(tasks(2))
-    Task.xq.bury_many(Task.xq.take_many(2))
-    Task.plow()
-    Task.xq.take_many(2)
-    Task.xq.release_all()
-    Task.xq.truncate()
-    moves = ("X-R put", "R-T take", "T-B bury", "B-R dig", "R-T take", "T-R release", "R-X kill")
-    assert heard == [f"{i} {move}" for move in moves for i in (1, 2)]
-
-
-def test_a_sweep_tells_what_it_moved(Task, heard):
-    bring(Task, "T")
-    Task.put(task(), delay=5)
-    heard.clear()
-    Task.xq.clock.tick(60)
-    Task.xq.sweep()
-    assert heard == ["1 T-R ttr", "2 W-R delay"]
-    Task.xq.clock.tick(100)
-    Task.xq.sweep()
-    assert sorted(heard[2:]) == ["1 R-X ttl", "2 R-X ttl"]
-
-
-def test_the_end_of_a_session_tells_what_it_gave_back(Task, heard):
-    with Task.xq.session():
-        bring(Task, "T")
-    assert heard == ["1 X-R put", "1 R-T take", "1 T-R release"]
-
-
-def test_what_is_put_over_another_is_told_and_what_is_skipped_is_not(make):
-    Task = make({"unique": True, "delayed": True}, roles=("runat", "unique"))
-    heard = Task.xq.on_change(Heard())
-    Task.put({"job": "a"})
-    Task.put({"job": "a"}, on_conflict="skip")
-    Task.put({"job": "a"}, on_conflict="replace", delay=5)
-    assert heard == ["1 X-R put", "1 R-W put"]
-
-
 def test_touch_is_not_told_and_neither_is_what_moved_nothing_or_what_others_write(Task, heard):
     held = bring(Task, "T")
     heard.clear()

@@ -158,12 +158,6 @@ def test_a_callable_makes_the_key_from_the_mapping_of_the_task(make):
     assert [put.id for put in Task.xq.put_many([{"name": "d"}, {"name": "e"}])] == ["d/0", "e/0"]
 
 
-def test_a_made_key_that_is_taken_already_is_made_again(make):
-    keys = iter([1, 1, 1, 2, 3])
-    Task = make({"id": lambda task: next(keys)})
-    assert [Task.put(task()).id for _ in range(3)] == [1, 2, 3]
-
-
 @pytest.mark.parametrize(("made", "error"), [(1, xq.ConfigurationError), ("one", xq.BadType)])
 def test_a_strategy_that_makes_only_taken_keys_or_none_is_told_so(make, made, error):
     Task = make({"id": lambda task: made})

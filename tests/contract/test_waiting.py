@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
-import threading
 import time
 from typing import Any
 
@@ -15,12 +13,10 @@ from tests.conftest import live
 from tests.factories import task, tasks
 from tests.steps import (
     PATIENCE,
-    Work,
     another_process,
     another_program,
     bring,
     eventually,
-    processes,
     state,
     waiter,
     waiters,
@@ -121,36 +117,6 @@ def test_a_waiter_for_a_tube_is_not_kept_from_its_task_by_others(shared):
     assert all(each.goes_on for each in others)
     shared.xq.put_many(tasks(3, tube="b"))
     assert [each.result().tube for each in others] == ["b"] * 3
-
-
-def test_every_task_goes_to_one_waiter_and_no_waiter_sleeps_on(shared):
-    db, n = shared._meta.database, 250
-
-    def consumer() -> list[str]:
-        found = []
-        while (taken := shared.take(timeout=PATIENCE)).name != "the end":
-            if random.random() < 0.3:
-                taken.release(delay=0.001)
-            else:
-                found.append(taken.ack().name)
-        return found
-
-    def consumers():
-        yield "begun"
-        yield [name for work in [Work(db, consumer) for _ in range(4)] for name in work.result()]
-
-    with processes(db, consumers, consumers) as others:
-        for other in others:
-            next(other)
-            other.post(None)
-        for i in range(n):
-            shared.put(task(name=f"{i}"))
-            if i % 3 == 0:
-                threading.Event().wait(random.expovariate(500))
-        eventually(lambda: shared.xq.count() == 0)
-        shared.xq.put_many(tasks(8, name="the end"))
-        taken = [name for other in others for name in other.hear()]
-    assert sorted(taken, key=int) == [f"{i}" for i in range(n)]
 
 
 def test_who_waits_alone_moves_what_falls_due(db):

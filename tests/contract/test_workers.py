@@ -416,34 +416,6 @@ def test_a_function_that_fails_or_runs_past_its_timeout_has_failed(make_live, tm
     assert len(set(noted(pids))) == (2 if kind == "process" else 1), "a process whose function is overdue is replaced"
 
 
-@KINDS
-def test_a_program_that_a_second_signal_aborts_exits_with_that_signal(make_live, tmp_path, kind):
-    Task, begun = make_live({"keep": True}), tmp_path / "begun"
-
-    async def awork(found: Any) -> None:
-        note(begun, found.id)
-        await asyncio.sleep(PATIENCE)
-
-    def run() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
-        Task.xq.run()
-
-    Task.xq.worker(kind=kind)(awork if kind == "asyncio" else lambda found: asyncio.run(awork(found)))
-    put = Task.put(task())
-    program = forked(make_live.db, run)
-    eventually(begun.exists)
-
-    def has_ended() -> bool:  # a signal that arrives while another is handled cannot be distinguished from it
-        os.kill(program.pid, signal.SIGTERM)
-        program.join(0.1)
-        return program.exitcode is not None
-
-    eventually(has_ended)
-    assert program.exitcode == 128 + signal.SIGTERM
-    assert state(Task, put) == "R"
-    assert noted(begun) == ["1"], "the worker has not begun it again"
-
-
 def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
     Task, seen = make_live({"ttr": 0.9, "keep": True}, roles=("runat",)), list[str]()
 
@@ -727,21 +699,6 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live
 # programs
 
 
-def test_one_program_runs_the_workers_of_several_queues(make_shared):
-    Task, Other = make_shared(), make_shared(attributes={"table_name": "other"})
-    done: list[str] = []
-    first = Task.xq.worker(lambda found: done.append("first"))
-
-    @Other.xq.worker(workers=2)
-    async def second(found: Any) -> None:
-        done.append("second")
-
-    Task.xq.put_many(tasks(3))
-    Other.xq.put_many(tasks(4))
-    xq.run(first, second, until_empty=True)
-    assert sorted(done) == ["first"] * 3 + ["second"] * 4
-
-
 def test_workers_take_from_the_tubes_that_are_named(make_shared):
     done: list[Any] = []
     Task = make_shared(roles=("runat", "tube"), worker=lambda found: done.append(found.tube), workers=2)
@@ -815,12 +772,6 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
         f"task {n} is done after " for n in range(1, 5)
     ]
     assert end == "the workers have ended: no task is ready, and 1 wait for their time"
-
-
-def test_a_take_waits_no_longer_once_the_program_is_to_end(make):
-    until = threading.Event()
-    until.set()
-    assert make().xq.adapter.take(1, PATIENCE, None, until=until) == []
 
 
 @pytest.mark.parametrize("prefetch", [1, 5])

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections, transaction
+from django.db import connections
 from django.test.utils import override_settings
 
 from tests.django.apps import ROOT, Project
@@ -162,21 +162,6 @@ def test_the_worker_of_the_model_stores_its_schedules_and_works_until_nothing_is
     manage("xq_worker", "office.Parcel", "--call", "tests.django.office.jobs.ship", "--until-empty")
     assert [(each.name, each.tz) for each in office.Parcel.xq.schedules()] == [("nightly", "Asia/Tokyo")]
     assert office.Parcel.stats().transition["T-X"] == 1
-
-
-def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(office):
-    def work(order: Any) -> None:
-        if order.note != "done":
-            transaction.atomic().__enter__() if order.note == "atomic" else connection.cursor().execute("BEGIN")
-            office.Customer.objects.create(name="never")
-
-    office.Order.xq.put_many([{"note": note} for note in ("atomic", "by hand", "done")])
-    office.Order.xq.handlers.clear()
-    office.Order.xq.worker(work, max_attempts=1)
-    manage("xq_worker", "office.Order", "--until-empty")
-    found = {order.note: order.status for order in office.Order.objects.all()}
-    assert found == {"atomic": "B", "by hand": "B", "done": "D"}
-    assert office.Customer.objects.count() == 0
 
 
 def test_a_worker_serves_its_metrics_on_a_port(office, caplog):

@@ -14,7 +14,7 @@ from typing import Any
 
 import django
 import pytest
-from django.db import DatabaseError, IntegrityError, connection, connections, models, transaction
+from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.signals import post_save, pre_save
 from django.test.utils import override_settings
 
@@ -75,18 +75,6 @@ def test_what_a_transaction_undoes_was_not_put_nor_paused_nor_heard_of(make):
     assert [Task.take().name, Task.take().name, Task.take()] == ["once", "by hand", None]
     assert heard == ["put once", "put by hand", "take once", "take by hand"]
     assert Task.xq.check() == []
-
-
-def test_an_error_within_a_transaction_leaves_it_usable(make):
-    Task = make({"unique": True}, roles=("unique",))
-    with transaction.atomic():
-        Task.put({"job": "one"})
-        with pytest.raises(xq.Duplicate):
-            Task.put({"job": "one"})
-        with pytest.raises(IntegrityError):
-            Task.xq.put_many([{"id": 7}, {"id": 7}])
-        Task.put({"job": "two"})
-    assert Task.objects.count() == 2
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # on a server rows are locked one by one

@@ -34,7 +34,6 @@ QUEUES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         (*FIELDS, "owner", "attempts"),
     ),
     "timed": ({"ttr": 60, "limit": 100}, ("runat",)),
-    "kept": ({"keep": True, "ttr": True, "history": True}, ("runat",)),
     "utube": ({"utube": True, "lifetime": True, "buried": "any", "events": True}, (*FIELDS, "utube", "owner")),
 }
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -21,8 +20,6 @@ from tests.steps import (
     Other,
     another_process,
     eventually,
-    in_threads,
-    is_exact,
     processes,
     state,
     transitions,
@@ -47,34 +44,6 @@ def open_sessions(Task: Any) -> list[str]:
 
 
 # kill -9, SIGSTOP
-
-
-def test_a_killed_process_gives_its_tasks_back_and_one_that_stands_still_keeps_them(make_live, roles):
-    One = make_live(FEATURES | {"ttr": 3600}, roles=roles)
-    Two = make_live(FEATURES, model=make_live.model(table_name="two"), roles=roles)
-    watch(One)
-    watch(Two)
-    One.xq.put_many([{}] * 7)
-    Two.put({})
-    ours, buried = One.xq.take_many(2)
-    buried.bury()
-    One.put({}, delay=3600)
-    with processes(make_live.db, takes(One), takes(One, Two, n=3)) as (stopped, killed):
-        next(stopped)
-        session = next(killed)
-        assert (One.xq.count("T"), Two.xq.count("T")) == (5, 1)
-        stopped.stop()
-        killed.kill()
-        eventually(lambda: One.xq.count("T") == 2 and Two.xq.count("T") == 0)
-        look(make_live.db)
-        assert transitions(One) == {"X-R": 7, "X-W": 1, "R-T": 6, "T-B": 1, "T-R": 3}
-        assert transitions(Two) == {"X-R": 1, "R-T": 1, "T-R": 1}
-        stopped.go_on()
-        assert len(stopped.send("ack")) == 1
-    assert is_exact(One)
-    eventually(lambda: session not in open_sessions(One))
-    assert (state(One, ours), state(One, buried)) == ("T", "B")
-    assert ours.ack().id == ours.id
 
 
 # fork
@@ -285,24 +254,3 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, 
     assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
     (gone,) = [message for message in caplog.messages if message.startswith(f"session {lost} is gone")]
     assert f"pid {other.pid} on host" in gone
-
-
-def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_live):
-    Task = make_live(FEATURES)
-    watch(Task)
-    Task.put({})
-    over = threading.Event()
-
-    def work() -> None:
-        try:
-            for _ in range(150):
-                with Task.xq.session():
-                    Task.take().release()
-        finally:
-            over.set()
-
-    def look_again_and_again() -> None:
-        while not over.is_set():
-            look(make_live.db)
-
-    in_threads(make_live.db, work, look_again_and_again, look_again_and_again)

@@ -1,4 +1,4 @@
-"""The documents: what is generated is current, links lead somewhere, and their programs run and print what they show.
+"""The documents: links lead somewhere, and their programs run and print what they show.
 
 The blocks of Python are one program; or, where a line such as "`app.py`:" stands before one, files, between which the
 blocks of `sh` are run. What is printed is compared with the block `text` directly after, in which `...` stands for
@@ -25,7 +25,6 @@ from tests.timing import in_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
-GENERATE = ROOT / "docs" / "generate.py"
 TABS = ROOT / "docs" / "start" / "peewee.md"
 ON_SERVERS = ("docs/start/", "docs/howto/")
 ON_SPARK = ("docs/spark.md", "docs/start/spark.md")  # a minute
@@ -49,11 +48,6 @@ LINK = re.compile(
 def run(*command: str | Path, cwd: Path = ROOT, err: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-u", *command)
     return subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=err, text=True, timeout=600)
-
-
-def test_what_is_generated_is_current():
-    checked = run(GENERATE, "--check")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_queue_of_the_readme_is_the_one_in_the_readme():
@@ -147,13 +141,6 @@ def test_links_lead_to_files_that_are_there(path):
 
 
 # programs and walks
-
-
-def test_a_block_that_is_not_run_has_its_reason_before_it():
-    lines = [line.strip() for path in DOCUMENTS for line in path.read_text().splitlines()]
-    marks = [(line, after) for line, after in pairwise(lines) if line.startswith("<!-- not run")]
-    assert marks
-    assert [mark for mark in marks if not (NOT_RUN.fullmatch(mark[0]) and FENCE.match(mark[1]))] == []
 
 
 def by_server(text: str, server: Server, name: str) -> str:

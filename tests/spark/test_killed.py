@@ -11,7 +11,7 @@ from typing import Any
 
 import peewee as pw
 import pytest
-from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -150,85 +150,48 @@ def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_liv
 ROWS = 100
 
 
-class FailingWriter(Writer):
-    """Each first attempt fails when its partition was put; of a job with a driver, that is killed before the commit."""
+class DyingWriter(Writer):
+    """Its driver is killed when all partitions were put, before the job is committed."""
 
-    driver: str | None
-
-    def write(self, iterator: Any) -> Any:
-        message = super().write(iterator)
-        task = TaskContext.get()
-        assert task is not None
-        if task.attemptNumber() == 0:
-            raise RuntimeError("lost after all was written")
-        return message
+    driver: int
 
     def commit(self, messages: Any) -> None:
-        if self.driver:
-            parent = os.getppid()
-            os.kill(int(self.driver), signal.SIGKILL)
-            eventually(lambda: os.getppid() != parent)  # Java has ended with the driver
-        else:
-            super().commit(messages)
+        parent = os.getppid()
+        os.kill(self.driver, signal.SIGKILL)
+        eventually(lambda: os.getppid() != parent)  # Java has ended with the driver
 
 
-class Failing(Xq):
+class Dying(Xq):
     @classmethod
     def name(cls) -> str:
-        return "failing"
+        return "dying"
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        found = FailingWriter(super().writer(schema, overwrite).job)  # type: ignore[attr-defined]
-        found.driver = self.options.get("driver")
+        found = DyingWriter(super().writer(schema, overwrite).job)  # type: ignore[attr-defined]
+        found.driver = int(self.options["driver"])
         return found
 
 
-def write(spark: SparkSession, Task: Any, name: str, source: str = "xq", **options: Any) -> None:
-    frame = spark.createDataFrame([(name, size) for size in range(ROWS)], "name STRING, size INT")
+def write(spark: SparkSession, Task: Any, source: str, **options: Any) -> None:
+    frame = spark.createDataFrame([("killed", size) for size in range(ROWS)], "name STRING, size INT")
     frame.write.format(source).options(**xq.spark.options(Task), **options).mode("append").save()
 
 
 def writes(db: pw.Database, tell: Any) -> None:
-    Task, spark = live(db)(), session("local[2,3]")
-    offer(spark, Failing)
-    write(spark, Task, "tried", "failing")
-    write(spark, Task, "killed", "failing", job="killed", driver=os.getpid())
+    spark = session("local[2]")
+    offer(spark, Dying)
+    write(spark, live(db)(), "dying", job="killed", driver=os.getpid())
 
 
-def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spark, make_live):
+def test_a_job_whose_driver_is_killed_is_put_once_though_it_is_run_again(spark, make_live):
     Task = make_live()
     with driver(make_live.db, writes) as process:
         assert process.join() == -signal.SIGKILL
-    assert transitions(Task) == {"X-R": 2 * ROWS}, "of the partitions that were tried again, and of the killed driver"
     for _ in range(2):
-        write(spark, Task, "killed", job="killed")
-    assert transitions(Task) == {"X-R": 2 * ROWS}
-    put = sorted((task.name, task.size) for task in Task.select())
-    assert put == [(name, size) for name in ("killed", "tried") for size in range(ROWS)]
+        write(spark, Task, "xq", job="killed")
+        assert transitions(Task) == {"X-R": ROWS}
+    assert sorted(task.size for task in Task.select()) == [*range(ROWS)]
     assert is_exact(Task)
-
-
-# consume
-
-
-def works_for_ever(db: pw.Database, tell: Any) -> None:
-    def work(df: Any) -> Any:
-        tell("working")
-        sys.stdin.read()
-
-    xq.spark.consume(session(), live(db)(FEATURES), work, on_error="release")
-
-
-def test_a_driver_that_is_killed_has_all_given_back(make_live):
-    Task = make_live(FEATURES)
-    assert Task.take() is None  # from here on this process looks who lives
-    Task.xq.put_many(tasks(10))
-    with driver(make_live.db, works_for_ever) as process:
-        assert process.told() == "working"
-        assert Task.xq.count("T") == 10
-        process.kill()
-        eventually(lambda: Task.xq.count("R") == 10)
-    assert transitions(Task) == {"X-R": 10, "R-T": 10, "T-R": 10}
 
 
 # streams

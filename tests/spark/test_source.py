@@ -118,14 +118,12 @@ def write(df: Any, queue: Any, mode: str = "append", **options: Any) -> None:
 
 
 def test_rows_become_tasks_through_the_features(spark, make_live):
-    features = {"delayed": True, "ttl": 100, "utube": True, "history": True}
-    Task = make_live(features, roles=("runat", "priority", "tube", "utube", "ttl"), tube_stats=["a"])
+    Task = make_live({"delayed": True, "ttl": 100, "history": True}, roles=("runat", "tube", "ttl"), tube_stats=["a"])
     waiting = waiter(Task, lambda: Task.take(timeout=STUCK))
     df = spark.range(0, 20, 1, 2).selectExpr(
         "concat('n', id) AS name",
         "CAST(id AS SMALLINT) AS size",
         "CASE WHEN id % 2 = 0 THEN 'a' ELSE 'b' END AS tube",
-        "CAST(id % 3 AS STRING) AS utube",
         "CASE WHEN id >= 10 THEN 3600 END AS delay",
         "CASE WHEN id = 5 THEN DOUBLE('Infinity') END AS ttl",
     )
@@ -156,7 +154,6 @@ def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_live
 
 
 UNPUT = [
-    ("'R' AS status", "append", "'status' out.*: it is the queue's own"),
     ("'a' AS name", "overwrite", "overwrites none: write with mode"),
     ("id / 3 AS size", "append", "'size' of Task cannot hold"),
     ("raise_error('no more') AS name", "append", "no more"),

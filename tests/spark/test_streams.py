@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -108,12 +107,6 @@ def test_a_stream_that_cannot_be_is_refused(spark, queue, tmp_path, wrong, error
 # the history as a stream: nothing lost and nothing doubled, whoever writes meanwhile
 
 
-def has_all(spark: Any, queue: Any, sink: Sink) -> bool:
-    """Whether each row was read once. On MariaDB a number that no row has may be of one to come, for two seconds."""
-    drain(spark, queue, sink)
-    return sink.rows() == told(queue)
-
-
 def test_batches_have_as_many_rows_as_they_may_and_each_row_once(spark, make_live, tmp_path):
     Task = make_live({"history": True})
     sink = Sink(tmp_path / "sink")
@@ -128,30 +121,6 @@ def test_batches_have_as_many_rows_as_they_may_and_each_row_once(spark, make_liv
     assert sink.rows() == told(Task)
     timed = {row.id: row.dur_us for row in Task.xq.history()}
     assert dict(sink.rows("id, dur_us")[:7]) == dict(list(timed.items())[:7])
-
-
-def test_writers_at_once_lose_nothing(spark, make_live, tmp_path):
-    Task = make_live({"history": True})
-    Task.xq.install()
-    sink = Sink(tmp_path / "sink")
-
-    def write(n: int) -> None:
-        for i in range(15):
-            with make_live.db.atomic() as transaction:
-                Task.xq.put_many(tasks(3))
-                Task.take()
-                if i % 5 == n:
-                    transaction.rollback()
-        make_live.db.close()
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        drain(spark, Task, sink, maxRows=40)
-    for thread in threads:
-        thread.join()
-    eventually(lambda: has_all(spark, Task, sink))
 
 
 def test_only_the_history_is_a_stream(spark, make_live, tmp_path):

@@ -9,7 +9,7 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, FOLDER, GOLDEN, QUEUES, dialect, entries, path, render
-from xq.core.compile import Selector, change
+from xq.core.compile import change
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -52,14 +52,3 @@ def test_a_road_to_a_state_writes_what_any_other_road_to_it_writes():
         roads = [row for row in machine.rows if row.target == target and row.enters and row.source != "X"]
         least = [change(machine, row, frozenset(filter(None, [row.given]))).roles for row in roads]
         assert all(roles == least[0] for roles in least), target
-
-
-def test_a_step_is_compiled_once():
-    queue = QUEUES["readme"](pw.SqliteDatabase(":memory:"))
-    binding, steps = queue._database.bind(), queue._steps
-    row = queue.machine.choose("T", "ack", ())
-    first = steps.move(binding, "ack", Selector("key", "T", "take"), row)
-    assert steps.move(binding, "ack", Selector("key", "T", "take"), row) is first
-    assert steps.move(binding, "ack", Selector("key", "T", "session"), row) is not first
-    updated = steps.move(binding, "ack", Selector("key", "T", "take"), row, update=("url",))
-    assert updated.statement.sql != first.statement.sql

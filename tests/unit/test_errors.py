@@ -18,7 +18,7 @@ from pymysql import err
 
 import xq
 from xq.adapters.drivers import DRIVERS
-from xq.core.ports import PASSING, ErrorKind
+from xq.core.ports import ErrorKind
 from xq.engine.take import InDoubtTakes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,11 +129,6 @@ EXPECTED = [
 )
 def test_a_driver_names_the_kind_of_an_error(driver, error, kind):
     assert DRIVERS[driver].classify(error) is ErrorKind[kind]
-
-
-def test_a_missing_privilege_may_be_granted_later_on_mariadb_only():
-    passing = {name: driver.passing - PASSING for name, driver in DRIVERS.items()}
-    assert passing == {"sqlite": set(), "postgres": set(), "mariadb": {ErrorKind.DENIED}}
 
 
 # errors from which it is known that a take took nothing

@@ -9,9 +9,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import xq
 from tests.timing import in_sequence
@@ -53,23 +50,6 @@ def test_what_is_public_is_named_as_public():
     assert public == set(xq.__all__) - {"__version__"}
     errors = {n for n, value in vars(xq.core.errors).items() if isinstance(value, type) and issubclass(value, xq.Error)}
     assert errors <= set(xq.__all__)
-
-
-METHODS = {
-    name: value.fget if isinstance(value, property) else value
-    for name, value in inspect.getmembers(xq.Queue)
-    if not name.startswith("_")
-}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_says_what_it_does_and_tells_a_type_checker_what_it_takes_and_returns(name):
-    method: Any = METHODS[name]
-    told, signature = inspect.getdoc(method) or "", inspect.signature(method)
-    assert told.split("\n\n")[0].rstrip().endswith((".", ":", "}")), "a sentence first"
-    assert "None when" in told or signature.return_annotation != "T | None"
-    parameters = [p for p in signature.parameters.values() if p.name != "self"]
-    assert inspect.Signature.empty not in (signature.return_annotation, *(p.annotation for p in parameters))
 
 
 # where SQL stands

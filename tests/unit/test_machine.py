@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
-from xq.core.machine import Guard, Settings
+from xq.core.machine import Settings
 from xq.features import FEATURES
 from xq.registry import compose
 
@@ -149,23 +149,7 @@ PARK = Feature(
     transitions=(Transition("T", "park", "P", fenced=True), Transition("P", "unpark", "R")),
     timers=(Timer("P", "tow", "B", option="hours", default=7200),),
 )
-README = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 
-# All features that go together: those of xqueue, and those of tarantool/queue.
-FULL = {
-    "id": "time64",
-    "retval": "dict",
-    "buried": "any",
-    "delayed": True,
-    "zombie": 3600,
-    "ttl": 10,
-    "ttr": 60,
-    "not_check_session": True,
-    "unique": True,
-    "utube": 2,
-    "limit": 1000,
-    "rate": "1000000/s",
-}
 
 # the tables
 
@@ -184,12 +168,6 @@ def test_a_feature_alone(name):
     features, expected = ALONE[name]
     alone, core = lines(str(machine(**features))), lines(CORE)
     assert alone - core == {" ".join(line.split()) for line in table(expected).splitlines() if line.strip()}
-
-
-def test_the_order_in_which_features_are_named_changes_no_row():
-    backwards = machine(**dict(reversed(FULL.items())))
-    assert set(backwards.rows) == set(machine(**FULL).rows)
-    assert backwards.states == machine(**FULL).states
 
 
 # pairs
@@ -211,55 +189,6 @@ def test_two_features_go_together_or_conflict_by_name(one, other):
     assert set(raised.value.features) == {one, other}
     assert repr(one) in str(raised.value)
     assert repr(other) in str(raised.value)
-
-
-def test_a_conflict_says_what_both_decide():
-    with pytest.raises(Conflict) as raised:
-        machine(keep=True, zombie=5)
-    assert raised.value.claim == "(T, ack)"
-    assert str(raised.value) == "features 'keep' and 'zombie' both decide (T, ack): use one of them"
-
-
-# asking
-
-
-def options(of: Machine) -> dict[str, str]:
-    return {event: " ".join(sorted(of.options(event))) for event in of.events}
-
-
-def test_events_take_the_options_that_their_rows_take():
-    delayed = ("put", "release", "snatch", "restart", "switch", "dig")
-    none = ("ack", "kill", "bury")
-    wanted = dict.fromkeys(delayed, "delay") | dict.fromkeys(none, "") | {"take": "ttr", "touch": "increment"}
-    assert options(machine(**README)) == wanted
-
-
-def test_an_option_chooses_the_row():
-    of = machine(**README)
-
-    def chosen(*asked: str, to: str | None = None) -> Any:
-        source, event, *given = asked
-        row = of.choose(source, event, given, to)
-        return row.target if row else None
-
-    assert chosen("T", "release") == "R"
-    assert chosen("T", "release", "delay") == "W"
-    assert chosen("X", "put", "delay") == "W"
-    assert chosen("T", "ack", "delay") == "D"  # that the row takes no delay is for the caller to say
-    assert chosen("B", "switch", "delay", to="W") == "W"
-    assert chosen("B", "switch", to="W") is None
-    assert chosen("B", "switch", "delay", to="R") == "R"
-    assert chosen("R", "release") is None
-
-
-def test_the_states_that_an_event_leaves():
-    of = machine(**README)
-    assert of.sources("put") == ("X",)
-    assert of.sources("restart") == ("W", "D")
-    assert of.sources("switch") == ("R", "W", "B", "D")
-    assert of.sources("kill") == ("R", "T", "W", "B", "D")
-    assert of.sources("ttr") == ()  # time's, not a caller's
-    assert of.sources("bake") == ()
 
 
 # features of a user's own
@@ -309,19 +238,6 @@ def test_two_own_features_that_claim_the_same_conflict_by_name(claims):
     with pytest.raises(Conflict) as raised:
         machine(*conflicting(**claims), roles=(*ROLES, "priority"))
     assert set(raised.value.features) == {"one", "other"}
-
-
-@pytest.mark.parametrize(
-    ("own", "other"),
-    [
-        (Feature("archive", transitions=(Transition("T", "ack", "A"),)), {"keep": True}),
-        (Feature("maker", fill={"key": lambda task: 7}), {"id": "uuid"}),
-    ],
-)
-def test_an_own_feature_conflicts_with_one_of_xq(own, other):
-    with pytest.raises(Conflict) as raised:
-        machine(own, **other)
-    assert set(raised.value.features) == {own.name, *other}
 
 
 @pytest.mark.parametrize(
@@ -375,11 +291,6 @@ def test_only_where_a_task_may_be_in_the_way_of_another_its_leaving_lets_one_be_
     moves = [("X", "R"), ("T", "R"), ("T", "X"), ("T", "D"), ("R", "X"), ("R", "T"), ("B", "X")]
     assert [machine().frees(*move) for move in moves] == [True, True, False, False, False, False, False]
     assert [machine(utube=True).frees(*move) for move in moves] == [True, True, True, True, True, False, False]
-
-
-@pytest.mark.parametrize("others", [{}, {"delayed": True, "ttr": 60}, {"buried": True, "zombie": 5, "lifetime": 60}])
-def test_unique_as_it_is_by_default_goes_with_everything(others):
-    assert machine(unique=True, **others).guards == (Guard("unique", role="unique", states="WRT"),)
 
 
 @pytest.mark.parametrize("states", ["Q", "wrt", "X", "S", "WRTQ"])

@@ -20,7 +20,6 @@ from xq import BadType, BadValue, FeatureOff
 
 MAPPED = {"status": "status", "runat": "runat"}
 WORDED = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
-UNIQUE = ("runat", "unique")
 PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
 FITS_NOT: dict[str, list[pw.Field]] = {  # role -> fields that cannot hold it
     "status": [field(null=True) for field in (pw.BooleanField, pw.DoubleField, pw.DateTimeField)],
@@ -52,8 +51,6 @@ NO_RATES = ("", "100", "0/m", "1/x", "-1/m", "1.5/m", "1/0s", 100, {"limit": 5},
 
 # what stands in the error, what `make` is given
 DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
-    ("limit", {"features": {"limit": 0}}),
-    (r"not_check_session.*ttr", {"features": {"not_check_session": True}}),
     *(
         (f"'{role}'", {"roles": () if role == "status" else (role,), "attributes": {role: field}})
         for role, fields in FITS_NOT.items()
@@ -95,9 +92,6 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
         for role, features in {"runat": ("delayed", "zombie", "ttl", "ttr"), "deadline": ("lifetime",)}.items()
         for feature in features
     ),
-    # holes that time would fall through
-    ("unique", {"features": {"unique": "R", "delayed": True}, "roles": UNIQUE}),
-    ("unique", {"features": {"unique": "WR", "delayed": True, "ttr": 60}, "roles": UNIQUE}),
     (r"unique.*role 'unique'", {"features": {"unique": True}, "roles": ("runat",)}),
     ("tube", {"tube_stats": ["a"]}),
     *(("rate", {"features": {"rate": wrong}}) for wrong in NO_RATES),

@@ -268,25 +268,6 @@ def buried(Task: Any, n: int) -> list[int]:
     return [each.id for each in Task.xq.bury_many(Task.xq.take_many(n))]
 
 
-@pytest.mark.parametrize("way", ["dig", "kick", "plow"])
-def test_the_n_oldest_or_all_are_dug(queue, way):
-    dig, ids = getattr(queue, way), buried(queue, 4)
-    assert dig(n=0) == []
-    assert [(each.id, each.status) for each in dig(n=2)] == [(id, "R") for id in ids[:2]]
-    assert [each.id for each in queue.xq.by_state("B")] == ids[2:]
-    assert [each.id for each in dig(n=None)] == ids[2:]
-    assert dig(n=None) == []
-    assert transitions(queue)["B-R"] == 4
-
-
-def test_several_are_dug_in_the_order_of_priority_with_a_delay_and_an_update(queue):
-    for name, priority in [("c", 5), ("a", 1), ("b", 1)]:
-        queue.bury(bring(queue, "T", task(name=name, priority=priority)))
-    dug = queue.plow(2, delay=5, update={"size": 9})
-    assert [(each.name, each.status, each.size) for each in dug] == [("a", "W", 9), ("b", "W", 9)]
-    assert {each.runat for each in dug} == {queue.xq.clock.now + 5}
-
-
 def test_dig_takes_a_key_or_a_number_and_a_number_alone_is_the_key(queue):
     first, second = buried(queue, 2)
     for call in (queue.dig, queue.kick):
@@ -297,33 +278,12 @@ def test_dig_takes_a_key_or_a_number_and_a_number_alone_is_the_key(queue):
     assert state(queue, first) == "B"
 
 
-def test_release_all_gives_every_taken_task_back(queue):
-    queue.xq.put_many(tasks(3))
-    with queue.xq.session():
-        taken = queue.xq.take_many(2)
-        queue.xq.clock.tick(1)
-        assert queue.xq.release_all() == 2
-        with pytest.raises(xq.WrongState):
-            taken[0].ack()
-    assert (transitions(queue)["T-R"], row(queue, taken[0]).runat) == (2, queue.xq.clock.now + 10)
-    assert queue.xq.release_all() == 0
-
-
 def test_any_number_of_tasks_may_be_asked_for(queue):
     huge = 10**5000  # so long that Python refuses to write it down
     queue.xq.put_many(tasks(2))
     assert len(queue.xq.take_many(huge)) == 2
     assert queue.dig(n=huge) == []
     assert len(queue.xq.by_state("T", huge)) == 2
-
-
-def test_truncate_deletes_every_task_and_counts_it(queue):
-    for here in "BZWTR":
-        bring(queue, here)
-    assert queue.xq.truncate() == 5
-    assert queue.select().count() == queue.xq.count() == 0
-    assert [transitions(queue)[f"{here}-X"] for here in "BZWTR"] == [1, 1, 1, 1, 1]
-    assert queue.xq.truncate() == 0
 
 
 def test_to_look_at_tasks_changes_nothing(queue):
