@@ -190,13 +190,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "            call()",
         (f"{CONTRACT}/test_on_change.py::test_what_is_rolled_back_to_a_savepoint_is_not_told",),
     ),
-    Mutant(
-        "events of counted tubes count twice",
-        "xq/engine/stats.py",
-        'elif tube == "" and source:',
-        "elif source:",
-        (f"{CONTRACT}/test_events.py::test_an_event_in_a_tube_that_is_counted_is_counted_once",),
-    ),
     # installing
     Mutant(
         "two long names of tables have the same tables beside them",
@@ -555,13 +548,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{CONTRACT}/test_tubes.py::test_a_name_whose_table_is_gone_is_free",),
     ),
     Mutant(
-        "the statistics count a kept task as done twice",
-        "xq/tubes/tube.py",
-        "if move[0] in LETTERS.values() and move[-1] in ENDS)",
-        "if move[-1] in ENDS)",
-        (f"{CONTRACT}/test_tubes.py::test_a_tube_returns_tells_and_counts_what_its_story_says",),
-    ),
-    Mutant(
         "another session may ack a task of a custom driver",
         "xq/tubes/custom.py",
         "        if owner is None or owner.session != self._host.session():\n",
@@ -638,15 +624,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
-        "a session of Spark has other settings than it was asked for",
-        "adapters/spark/spark_session.py",
-        "settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}",
-        "settings = {**asked, **SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {})}",
-        (
-            f"{SPARK}/core/test_session.py::test_a_session_has_the_settings_that_it_was_asked_for_and_is_otherwise_in_utc",
-        ),
-    ),
-    Mutant(
         "an option that was signed as another is read",
         "adapters/spark/packed.py",
         'f"{name}\\n{text}".encode()',
@@ -654,13 +631,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (
             f"{SPARK}/core/test_session.py::test_an_option_that_another_has_written_or_that_was_signed_as_another_is_not_unpickled",
         ),
-    ),
-    Mutant(
-        "the name of a database is not quoted in a URL",
-        "adapters/spark/jdbc.py",
-        "{quote(str(parameters.get('dbname', '')), safe='')}{more}",
-        "{parameters.get('dbname', '')}{more}",
-        (f"{SPARK}/core/test_session.py::test_a_database_has_an_address_for_java",),
     ),
     Mutant(
         "a text of the page ends its script",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import steps, timing
+from tests import steps
 
 TESTS = Path(__file__).resolve().parents[1]
 LONG = 30  # seconds: a busy machine may stand still for as long as that
@@ -45,19 +45,3 @@ def test_a_guarantee_is_shown_without_short_times_and_without_counting_what_the_
 def test_a_helper_that_polls_raises_in_a_test_that_is_no_timing_test():
     with pytest.raises(AssertionError, match="to poll: only in tests/guarantees"):
         steps.eventually(lambda: True)
-
-
-@pytest.mark.parametrize(
-    ("body", "is_timing"),
-    [
-        ("return eventually(print)", True),
-        ("return [waiters for _ in 'a']", True),  # which calls others that poll
-        ("return lambda: Work", True),
-        ("return elsewhere(None, print)", False),  # has ended when it returns
-        ("return bring(None, 'T')", False),
-    ],
-)
-def test_a_timing_test_is_found_by_what_it_calls(body, is_timing):
-    named = {**vars(steps), "__name__": "tests.a_test"}
-    exec(f"def test(): {body}", named)
-    assert timing._takes_time(named["test"]) is is_timing

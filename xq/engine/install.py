@@ -148,9 +148,10 @@ class Installation:
         for state in (state for state in full if state in states):
             raise ConfigurationError(
                 f"{self.store.name} has {full[state]} rows with the status {lost[state]!r}, and this definition calls "
-                f"that {self.wording.state(state)}: UPDATE them to {self.dialect.words[state]!r}, and call again"
+                f"that {self.wording.state(state)}: change them to {self.dialect.words[state]!r}, and call again"
             )
-        if stranded := {state: n for state, n in full.items() if state not in known}:
+        stranded = {state: n for state, n in full.items() if state not in known}
+        if stranded:
             raise ConfigurationError(
                 f"{self.store.name} was installed with states that this definition lacks, and tasks are in them, "
                 f"{old.counts(stranded)}: say where they go, as in install(move={{{next(iter(stranded))!r}: "
