@@ -191,7 +191,7 @@ class Operators(Generic[T]):
         return self._database.bind().installation.ddl()
 
     def check(self, *, advise: bool = False) -> list[str]:
-        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
+        """Return a message for each missing object and each wrong count. It reads the whole table.
 
         With `advise`, also return what would be cheaper, in lines that begin with "advice:".
         """

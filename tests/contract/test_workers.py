@@ -674,6 +674,20 @@ def test_a_process_whose_function_is_overdue_acks_nothing_and_another_does_what_
     assert transitions(Task) == {"X-R": 3, "R-T": 5, "T-R": 2, "T-D": 2, "T-W": 1}
 
 
+def test_a_process_past_its_timeout_releases_its_task_at_once_where_no_pause_can_be_stored(make_live, tmp_path):
+    Task, called = make_live({"keep": True, "history": True}), tmp_path / "called"
+
+    @Task.xq.worker(kind="process", timeout=0.2, backoff=[3600])
+    def work(found: Any) -> None:
+        note(called, found.id)
+        if len(noted(called)) == 1:
+            time.sleep(PATIENCE)
+
+    Task.put(task())
+    eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("D") == 1)
+    assert [row.event for row in Task.xq.history()] == ["put", "take", "release", "take", "ack"]
+
+
 def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live):
     Task = with_errors(make_live)
     Task.xq.put_many(tasks(4))

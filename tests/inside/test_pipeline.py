@@ -186,6 +186,7 @@ def test_the_highest_number_stays_that_sqlite_would_give_again(make_shared):
     keys = [task.id for task in Task.xq.put_many([{}, {}, {}])]
     Task.xq.ack_many(Task.xq.take_many(3))
     assert forget(Task, keys, *before(Task)) == (2, [keys[-1]])
+    assert os.path.isabs(Task.xq.pipeline.archive.identity["database"]), "two files may have one name"
 
 
 def test_a_table_with_columns_that_the_model_lacks_loses_none(make):

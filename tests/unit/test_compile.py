@@ -8,7 +8,7 @@ import re
 import peewee as pw
 import pytest
 
-from tests.golden.regenerate import DATABASES, FOLDER, GOLDEN, QUEUES, dialect, entries, path, render
+from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
 from xq.core.compile import change
 
 
@@ -24,10 +24,6 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
             "\n".join([*lines, "", "If this is meant: python tests/golden/regenerate.py, and read the diff"]),
             pytrace=False,
         )
-
-
-def test_every_golden_file_belongs_to_a_queue():
-    assert set(FOLDER.rglob("*.sql")) == {path(name, database) for name in GOLDEN for database in DATABASES}
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
