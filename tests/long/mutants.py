@@ -729,6 +729,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "{passing}",
         (f"{GUARANTEES}/test_once.py::test_each_firing_of_a_schedule_puts_one_task",),
     ),
+    Mutant(
+        "a repeated definition puts the next firing off",
+        "xq/runtime/schedules.py",
+        "if was != text:",
+        "if text:",
+        (f"{CONTRACT}/test_schedules.py",),
+    ),
 )
 
 
