@@ -18,6 +18,7 @@ from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.inspection import Inspection
 from xq.engine.observers import Callback, Observers
+from xq.engine.oldest_ready import OldestReady
 from xq.engine.operations import Operations
 from xq.engine.pauses import Pauses
 from xq.engine.search import Search
@@ -91,6 +92,7 @@ class Queue(Operators[T]):
         self._pauses = Pauses(database)
         self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine, self._history)
+        self._oldest_ready = OldestReady(machine, self._inspection, self._search)
         self._acting = Acting(database, self._tasks, machine)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)

@@ -13,6 +13,7 @@ from xq.core.values import Tasks, count_of
 from xq.engine.acting import Acting, By
 from xq.engine.call_sql import sql_of
 from xq.engine.inspection import Finding, Inspection, Process
+from xq.engine.oldest_ready import OldestReady
 from xq.engine.operations import CHUNK, Operation, Operations
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.search import Failures, Found, Search, Step
@@ -36,6 +37,7 @@ class Operators(Generic[T]):
     _pauses: Pauses
     _inspection: Inspection
     _search: Search[T]
+    _oldest_ready: OldestReady
     _acting: Acting
     _operations: Operations[T]
 
@@ -156,6 +158,14 @@ class Operators(Generic[T]):
         It reads the whole table.
         """
         return list(self._inspection.findings())
+
+    def oldest_ready(self) -> float | None:
+        """Return for how many seconds, at least, the oldest ready task has been ready; 0 without a ready task.
+
+        The history has the age of the task that is taken next, and the counters tell that of others, from the first
+        call of this process on. So the first call returns None without the feature history.
+        """
+        return self._oldest_ready.age()
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.

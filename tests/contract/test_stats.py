@@ -176,3 +176,29 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
     Task.replace(id=put.id, name="once more", status="R").execute()
     assert Task.xq.check() == []
     assert Task.take().name == "once more"
+
+
+# how long the oldest ready task has waited
+
+
+def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
+    queue = make({"buried": True}).xq
+    assert queue.oldest_ready() == 0, "no task is ready"
+    queue.put({})
+    assert queue.oldest_ready() == 0
+    queue.clock.tick(30)
+    queue.put_many([{}] * 2)
+    assert queue.oldest_ready() == 30
+    queue.clock.tick(10)
+    queue.ack(queue.take())
+    assert queue.oldest_ready() == 10, "the first one is gone"
+    queue.put({})
+    assert queue.oldest_ready() == 10
+
+
+@pytest.mark.parametrize(("features", "age"), [({}, None), ({"history": True}, 5)])
+def test_only_the_history_tells_a_new_process_the_age_of_the_next_task(make, features, age):
+    queue = make(features).xq
+    queue.put({})
+    queue.clock.tick(5)
+    assert queue.oldest_ready() == age
