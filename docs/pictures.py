@@ -1,11 +1,14 @@
-"""Make the pictures of docs/console.md anew: `make pictures`. Three queues at work, in a real Chromium.
+"""Make the pictures of docs/console.md and docs/operations.md: `make pictures`. Queues at work, in a real Chromium.
 
-They show five minutes of work, so this takes that long. Needs the packages of the tests, and chromium.
+They show five minutes of work, and a minute of examples/evening.py, so this takes that long. Needs the packages of the
+tests, and chromium.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,6 +25,7 @@ import uvicorn
 import xq
 import xq.serve
 from tests.browser import Browser, started
+from xq.adapters.peewee.tables import queues_of
 
 IMAGES = Path(__file__).with_name("images")
 SECONDS = 310  # the charts show five minutes
@@ -125,10 +129,39 @@ def take_picture(browser: Browser, name: str, url: str, width: int, height: int)
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", look)
     browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
-    browser.open(url)
-    browser.one("svg")
+    if url:
+        browser.open(url)
+    browser.one("main :is(svg, form)")
     browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")  # drawn
     browser.driver.get_screenshot_as_file(str(IMAGES / f"{name}.png"))
+
+
+def evening(browser: Browser) -> None:
+    """Take the pictures of docs/operations.md: images stand still, mails and orders fail."""
+    example = Path(__file__).parents[1] / "examples" / "evening.py"
+    with tempfile.TemporaryDirectory() as folder:
+        place: dict[str, Any] = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(example.parent)}}
+        subprocess.run([sys.executable, example, "--tasks", "200000"], check=True, **place)
+        worker = [sys.executable, "-m", "xq", "worker"]
+        workers = [
+            subprocess.Popen([*worker, *names], stderr=subprocess.DEVNULL, **place)
+            for names in (["evening:resize"], ["evening:send", "evening:book"])
+        ]
+        _, found, _ = queues_of(f"sqlite:///{folder}/evening.db")
+        mail = next(queue for queue in found if queue.name == "mail")
+        try:
+            with served(xq.serve.app(found, name="shop")) as url:
+                browser.open(url)
+                time.sleep(60)
+                take_picture(browser, "evening-overview", url, 1200, 430)
+                mail.pause("newsletter", actor="ann", reason="the provider does not answer")
+                browser.open(f"{url}/q/mail/failures")
+                browser.one("button[value='dig']").click()
+                take_picture(browser, "evening-dig", "", 1200, 980)
+        finally:
+            for worker_ in workers:
+                worker_.kill()
+                worker_.wait()
 
 
 def main() -> None:
@@ -149,7 +182,8 @@ def main() -> None:
             time.sleep(seconds / 2)
             for name, (path, width, height) in PAGES.items():
                 take_picture(browser, name, url + path.format(key=key), width, height)
-            browser.driver.quit()
+        evening(browser)
+        browser.driver.quit()
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
         "{'Ready': 0, 'Taken': 0, 'Buried': 1, 'Done': 3}\n",
     ),
     "exactly_once": ("6 workers were killed. 300 payments are done; ", "Each payment has one booking.\n"),
+    "evening": ("2,000 tasks are in evening.db: 200 of Image, 1,200 of Mail, 600 of Order\n",),
     "spark": (
         "Worked off: {'ack': 1999, 'bury': 1}\nBuried: 0 has no factors\nPrimes: 303\n",
         "The report, with plots: ",
