@@ -81,7 +81,7 @@ class Mail(models.Model):
 mails: Any = upgrade(Mail, fields={"status": "status", "error": "error"}, features={"buried": True, "history": True})
 
 # urls.py
-queues = xq.serve.app([Mail], user=user_of, hosts=["*"], live="poll")  # Django checks the host: ALLOWED_HOSTS
+queues = xq.serve.app([Mail], user=user_of, hosts=["*"])  # Django checks the host: ALLOWED_HOSTS
 urlpatterns = [path("admin/", admin.site.urls), path("queues/", include(console(queues)))]
 
 

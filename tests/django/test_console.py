@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,10 +13,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 from django.urls import include, path
+from starlette.responses import StreamingResponse
 
 import xq
 import xq.serve
-from tests.steps import eventually
+from tests.django.on_tasks import asynchronously
 from xq.adapters.django.console import console, user_of
 
 pytestmark = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # the database has no part in it
@@ -28,8 +29,8 @@ def mount(site: Any, app: Any, **options: Any) -> None:
     vars(site.urls)["urlpatterns"].append(path("queues/", include(urls)))
 
 
-def console_of(*queues: Any, live: Any = "poll") -> Any:
-    return xq.serve.app(queues, user=user_of, hosts=["*"], live=live)
+def console_of(*queues: Any) -> Any:
+    return xq.serve.app(queues, user=user_of, hosts=["*"])
 
 
 def client_of(site: Any, *may: str, kind: Any = Client, **headers: str) -> Any:
@@ -40,14 +41,15 @@ def client_of(site: Any, *may: str, kind: Any = Client, **headers: str) -> Any:
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """An application that says what it gets, of some other make."""
+    """An application of some other make, which says what it gets, in pieces, until the browser leaves."""
+    body = (await receive())["body"]
     if scope["path"].endswith("/broken"):
         raise LookupError("broken")
     found = {name: scope[name] for name in ("method", "path", "root_path")} | {"user": user_of(scope)}
-    found |= {"raw_path": scope["raw_path"].decode(), "query": scope["query_string"].decode()}
-    headers = [(b"content-type", b"text/plain"), (b"set-cookie", b"seen=yes; Path=/"), (b"x-from", b"echo")]
-    await send({"type": "http.response.start", "status": 207, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(found).encode()})
+    found |= {"query": scope["query_string"].decode(), "body": body.decode()}
+    answer = StreamingResponse(iter(json.dumps(found).partition(",")), 207, {"X-From": "echo"}, "text/plain")
+    answer.set_cookie("seen", "yes")
+    await answer(scope, receive, send)
 
 
 def test_another_application_is_for_superusers_gets_the_request_and_its_answer_returns(manage):
@@ -56,10 +58,10 @@ def test_another_application_is_for_superusers_gets_the_request_and_its_answer_r
     assert client_of(site, "view", "change", "delete").get("/queues/shop").status_code == 403
     client = client_of(site)
     answer = client.get("/queues/shop/a%20b?state=B&q=%C3%A4")
-    assert (answer.status_code, answer["Content-Type"], answer["X-From"]) == (207, "text/plain", "echo")
-    assert answer.cookies["seen"].value == "yes"
-    place = {"path": "/queues/shop/a b", "root_path": "/queues", "raw_path": "/queues/shop/a%20b"}
-    assert json.loads(answer.content) == {"method": "GET", "user": "root", "query": "state=B&q=%C3%A4", **place}
+    assert (answer.status_code, answer["Content-Type"]) == (207, "text/plain; charset=utf-8")
+    assert (answer["X-From"], answer.cookies["seen"].value) == ("echo", "yes")
+    got = {"method": "GET", "user": "root", "query": "state=B&q=%C3%A4", "body": ""}
+    assert json.loads(answer.content) == got | {"path": "/queues/shop/a b", "root_path": "/queues"}
     with pytest.raises(LookupError, match="broken"):
         client.get("/queues/broken")
 
@@ -90,37 +92,20 @@ def test_who_is_not_of_the_staff_is_sent_to_the_login(manage):
 def test_a_request_that_another_site_sent_changes_nothing(manage, headers, is_done):
     _, site = manage()
     mount(site, echo)
-    assert client_of(site, **headers).post("/queues/kill", {"key": 7}).status_code == (207 if is_done else 403)
+    answer = client_of(site, **headers).post("/queues/kill", "key=7", content_type="text/plain")
+    assert (answer.status_code, b"key=7" in answer.content) == ((207, True) if is_done else (403, False))
 
 
-def test_a_stream_of_events_begins_at_once_and_ends_when_the_browser_leaves(manage):
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_project_under_wsgi_or_asgi_gets_whole_answers_and_the_pages_of_a_console_poll(manage, kind):
     Task, site = manage()
-    mount(site, app := console_of(Task, live="events"))
-    client = client_of(site)
-    for is_read in (True, False):
-        answer = client.get("/queues/events")
-        assert answer["Content-Type"].startswith("text/event-stream")
-        assert not is_read or any(b"event: snapshot" in piece for piece in answer.streaming_content)
-        answer.close()
-        eventually(lambda: app.following == 0)
-
-
-def test_a_project_that_runs_under_asgi_gets_whole_answers_and_streams(manage):
-    Task, site = manage()
-    mount(site, app := console_of(Task, live="events"))
-    browser = client_of(site, kind=AsyncClient)
-
-    async def read():
-        whole = await browser.get("/queues/q/Task")
-        stream = await browser.get("/queues/events")
-        pieces = aiter(stream)
-        read = [await anext(pieces) for _ in range(3)]
-        await asyncio.to_thread(stream.close)
-        return whole.status_code, read
-
-    status, pieces = asyncio.run(read())
-    assert (status, b"event: snapshot" in b"".join(pieces)) == (200, True)
-    eventually(lambda: app.following == 0)
+    mount(site, console_of(Task))
+    browser = client_of(site, kind=kind)
+    gets = (partial(browser.get, f"/queues/{path}") for path in ("q/Task", "live", "events"))
+    page, numbers, events = (get() if kind is Client else asynchronously(get) for get in gets)
+    assert (page.status_code, numbers.status_code, events.status_code) == (200, 200, 404)
+    assert 'data-live="poll"' in page.content.decode()
+    assert 'href="/queues/q/Task' in numbers.content.decode()
 
 
 def act(client: Client, verb: str, task: Any) -> Any:

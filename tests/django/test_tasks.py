@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib import admin
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connections, transaction
 from django.test import modify_settings, override_settings
 from django.utils import timezone
+from django.utils.html import strip_tags
 from django_tasks import TaskResultStatus, default_task_backend, task_backends
 from django_tasks.exceptions import InvalidTaskBackendError, TaskException, TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued, task_finished, task_started
@@ -138,6 +140,16 @@ def test_a_task_that_failed_is_dug_out_and_one_that_is_done_restarted(tasks):
     for result in (bad, good):
         assert result.attempts == 2
         assert result.started_at < result.last_attempted_at
+
+
+def test_the_admin_shows_tasks_in_the_words_of_django_tasks_and_lets_nobody_edit_them(tasks):
+    from xq.adapters.django.tasks.admin import TaskAdmin
+
+    admin.site._registry.pop(Task, None)  # that import has put it there
+    shown, (failed, done) = TaskAdmin(Task, admin.AdminSite()), (jobs.fail.enqueue(), jobs.add.enqueue(1))
+    assert work(failed, done) == [strip_tags(shown.xq_state(row(each))) for each in (failed, done)]
+    assert shown.xq_error(row(failed)) == "builtins.LookupError"
+    assert shown.get_readonly_fields(None) == [field.name for field in Task._meta.fields]
 
 
 def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):

@@ -212,6 +212,7 @@ class Console:
                 "entries": self.entries,
                 "entry": visit.entry,
                 "path": visit.path,
+                "live": self.live(visit),
                 "part": lambda: self.fragment(self.snapshots.current(), visit),
             }
         )
@@ -259,6 +260,10 @@ class Console:
         age = self.snapshots.age(snapshot)
         return made if age is None else self.render("_age.html", visit, age=age) + made
 
+    def live(self, visit: Visit) -> str:
+        """Return how pages get new numbers: as the settings say, unless the application around this one says it."""
+        return str(visit.request.scope.get("xq.live", self.settings.live))
+
     async def is_over(self, visit: Visit, until: float) -> bool:
         return self.snapshots.is_closed or time.monotonic() > until or await visit.request.is_disconnected()
 
@@ -278,6 +283,8 @@ def overview(console: Console, visit: Visit) -> Response:
 
 def events(console: Console, visit: Visit) -> Response:
     """Return the snapshots as server-sent events, for as long as the browser stays."""
+    if console.live(visit) == "poll":
+        raise Refusal(404, "This console sends no events. Its pages ask for the numbers at /live.")
     if slug := visit.text("queue"):
         visit = replace(visit, entry=console.entry_of(slug))
     if console.following >= BROWSERS:

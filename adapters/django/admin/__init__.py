@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.apps import apps
 from django.contrib import admin
 
-from xq.adapters.django.admin.moves import ACTIONS, IN_MEMORY
+from xq.adapters.django.admin.actions import ACTIONS, IN_MEMORY
 from xq.adapters.django.admin.overview import add_overview
 from xq.adapters.django.admin.queue_admin import QueueAdmin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,85 +14,73 @@ from django.db.models.functions import Left
 from django.utils.html import format_html
 
 import xq
-from xq.adapters.django.admin.labels import CLASS, chip, class_of, in_order
+from xq.adapters.django.admin.words import chip
 
-LOOKED: Final = 1_000  # tasks whose errors the filter reads
+LOOKED: Final = 10_000  # tasks whose errors the filter reads
 SHOWN: Final = 20  # classes of errors that it shows
-BURIED: Final = "B"
+CLASS: Final = 80  # characters of the class of an error
 
 
-class StateFilter(admin.SimpleListFilter):
-    """A filter by state, with the number of tasks in each. The numbers come from counters, never from COUNT(*)."""
+class CountedFilter(admin.SimpleListFilter):
+    """A filter whose choices have numbers, in place of those of Django (facets), which count rows."""
+
+    counts: Mapping[str | None, int] = {}  # None: all
+
+    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+        for value, word in [(None, "All"), *self.lookup_choices]:
+            yield {
+                "selected": self.value() == value,
+                "query_string": changelist.get_query_string({self.parameter_name: value}),
+                "display": format_html('{} <span class="xq-count">{}</span>', word, self.counts.get(value, "")),
+            }
+
+
+class StateFilter(CountedFilter):
+    """A filter by state. Its numbers are those of the queue's own counters."""
 
     title = "state (with the number of tasks)"
     parameter_name = "xq_state"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         self.queue = model_admin.queue
-        self.counts: Mapping[str, int] = {}
         try:
-            self.counts = self.queue.stats().counts
+            counts = self.queue.stats().counts
+            self.counts = {**counts, None: sum(counts.values())}
         except xq.Error as error:
             if request.method == "GET":  # a POST redirects to a GET
                 messages.error(request, str(error))
-        return list(model_admin.words.items())
+        return [(letter, chip(letter, word)) for letter, word in model_admin.words.items()]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
         letter = self.value()
         if letter is None:
             return queryset
-        if letter not in self.queue.machine.states:
+        if letter not in self.queue.statuses:
             raise IncorrectLookupParameters(f"{letter!r} is no state of {self.queue.name}")
         return queryset.filter(**{self.queue.roles["status"]: self.queue.statuses[letter]})
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
-        shown = {None: "All"} | {letter: chip(letter, word) for letter, word in self.lookup_choices}
-        for letter, text in shown.items():
-            n = sum(self.counts.values()) if letter is None else self.counts.get(letter)
-            dropped = [self.parameter_name] if letter is None else [ErrorFilter.parameter_name]
-            chosen = {} if letter is None else {self.parameter_name: letter}
-            yield {
-                "selected": self.value() == letter,
-                "query_string": changelist.get_query_string(chosen, dropped),
-                "display": format_html('{} <span class="xq-count">{}</span>', text, n if self.counts else "?"),
-            }
 
-
-class ErrorFilter(admin.SimpleListFilter):
+class ErrorFilter(CountedFilter):
     """A filter by the class of the error: the part of its first line before a colon.
 
-    It offers the classes of the last buried tasks, with their numbers among these, and filters the buried tasks. A
-    queue without the feature buried offers those of the newest rows, and filters all tasks.
+    It is about the tasks in the chosen state; without one about the buried tasks, or if there are none, about all rows.
     """
 
     title = "error"
     parameter_name = "xq_error"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
-        self.queue, self.field = model_admin.queue, model_admin.error_field
-        errors = self._errors(model_admin.get_queryset(request))
-        more = len(errors) > LOOKED
-        found = Counter(filter(None, map(class_of, errors[:LOOKED])))
-        self.counts = dict(found.most_common(SHOWN))
-        what = f"{model_admin.words[BURIED]} tasks" if self._has_buried else "rows"
-        self.title = f"error (of the {f'newest {LOOKED:,} ' if more else ''}{what})"
-        chosen = self.value()
-        return [(error, error) for error in {**self.counts, **({chosen: 0} if chosen else {})}]
-
-    @property
-    def _has_buried(self) -> bool:
-        return BURIED in self.queue.machine.states
-
-    def _failed(self, queryset: Any) -> Any:
-        if not self._has_buried:
-            return queryset
-        return queryset.filter(**{self.queue.roles["status"]: self.queue.statuses[BURIED]})
-
-    def _errors(self, queryset: Any) -> list[Any]:
-        """Return the beginnings of the errors of the newest failed tasks."""
-        order = in_order(self.queue, newest=True) if self._has_buried else ["-pk"]
-        newest = self._failed(queryset).order_by(*order)
-        return list(newest.values_list(Left(self.field, CLASS + 1), flat=True)[: LOOKED + 1])
+        queue, self.field = model_admin.queue, model_admin.error_field
+        letter = request.GET.get(StateFilter.parameter_name, "B")
+        word = model_admin.words.get(letter)
+        self.tasks = Q(**{queue.roles["status"]: queue.statuses[letter]}) if word else Q()
+        rows = model_admin.get_queryset(request).filter(self.tasks).order_by()
+        errors = list(rows.values_list(Left(self.field, CLASS), flat=True)[:LOOKED])
+        some = f"{LOOKED:,} " if len(errors) == LOOKED else ""
+        self.title = f"error (of {some}{word} tasks)" if word else f"error (of {some}rows)"
+        classes = Counter(re.split(r"[:\r\n]", error, maxsplit=1)[0] for error in errors if error)
+        self.counts = dict(classes.most_common(SHOWN))
+        return [(error, error) for error in dict.fromkeys(filter(None, [*self.counts, self.value()]))]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
         error = self.value()
@@ -99,22 +88,6 @@ class ErrorFilter(admin.SimpleListFilter):
             return queryset
         if "\0" in error or len(error) > CLASS:
             raise IncorrectLookupParameters(f"{error[:CLASS]!r} is no class of an error")
-        if len(error) == CLASS:  # it was cut
-            return self._failed(queryset).filter(**{f"{self.field}__startswith": error})
-        ends = [Q(**{f"{self.field}__startswith": f"{error}{end}"}) for end in ":\r\n"]
-        return self._failed(queryset).filter(Q(**{self.field: error}) | ends[0] | ends[1] | ends[2])
-
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
-        name, states = self.parameter_name, [StateFilter.parameter_name]
-        yield {
-            "selected": self.value() is None,
-            "query_string": changelist.get_query_string(remove=[name]),
-            "display": "All",
-        }
-        for error, _ in self.lookup_choices:
-            n = self.counts.get(error, "")
-            yield {
-                "selected": self.value() == error,
-                "query_string": changelist.get_query_string({name: error}, states),
-                "display": format_html('{} <span class="xq-count">{}</span>', error, n),
-            }
+        ends = (":", "\r", "\n") if len(error) < CLASS else ("",)  # a longer class was cut
+        beginnings = [Q(**{f"{self.field}__startswith": error + end}) for end in ends]
+        return queryset.filter(self.tasks & Q(Q(**{self.field: error}), *beginnings, _connector=Q.OR))

@@ -1,0 +1,150 @@
+"""What the admin does with tasks: the table of its actions, and how they move the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.contrib import messages
+from django.contrib.admin.utils import model_ngettext
+from django.db import IntegrityError, transaction
+from django.template.response import TemplateResponse
+
+import xq
+from xq.adapters.django.admin.words import letter_of
+from xq.adapters.django.lookup import alias_of
+from xq.core.machine import READY
+from xq.core.words import name_of
+from xq.handle import Queue
+
+IN_MEMORY: Final = 100  # tasks in memory at once
+NAMED: Final = 10  # tasks that a message or a page names; it counts the others
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action on selected tasks, as Django calls it, and a button on the page of a task."""
+
+    name: str
+    text: str  # {} stands for the tasks
+    done: str  # "3 orders were ..."
+    event: str = ""  # of the machine; "": it moves drafts
+    warning: str = ""  # of the page that asks first; "": it does not ask
+
+    @property
+    def __name__(self) -> str:  # Django's for the name of an action
+        return self.name
+
+    @property
+    def allowed_permissions(self) -> tuple[str]:
+        return (self.name,)
+
+    @property
+    def short_description(self) -> str:
+        return self.text.format("selected %(verbose_name_plural)s")
+
+    @property
+    def label(self) -> str:
+        """The text of the button."""
+        return self.text.replace(" {}", "")
+
+    def moves(self, queue: Queue[Any], letter: str | None) -> bool:
+        """Return whether it moves tasks in this state. None: drafts, which lack the time of a ttl or lifetime."""
+        if self.event:
+            return letter in queue.machine.sources(self.event)
+        return letter is None and not any(queue.machine.timer(READY, role) for role in ("runat", "deadline"))
+
+    def may(self, of_model: Any, request: Any, task: Any) -> bool:
+        """Return whether the user may move a task."""
+        return bool(getattr(of_model, f"has_{self.name}_permission")(request, task))
+
+    def __call__(self, of_model: Any, request: Any, queryset: Any) -> TemplateResponse | None:
+        """Move the tasks one by one, and report how many were moved. Return the page that asks first, or None."""
+        if self.warning and "post" not in request.POST:
+            return self._ask(of_model, request, queryset)
+        moved, left = 0, list[str]()
+        for task in batchwise(queryset):
+            if reason := self._move(of_model, request, task):
+                left.append(f"{task} ({reason})" if len(left) < NAMED else "")
+            else:
+                moved += 1
+        others = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        for n, what, level in (
+            (moved, self.done, messages.SUCCESS),
+            (len(left), f"not {self.done}: {', '.join(left[:NAMED])}{others}", messages.WARNING),
+        ):
+            if n:
+                were = f"{model_ngettext(of_model.opts, n)} {'was' if n == 1 else 'were'}"
+                of_model.message_user(request, f"{n} {were} {what}.", level)
+        return None
+
+    def _move(self, of_model: Any, request: Any, task: Any) -> str:
+        """Move one task in a transaction of its own, and log it. Return why it was not moved, or ""."""
+        queue = of_model.queue
+        if not self.may(of_model, request, task):
+            return "you may not"
+        try:
+            with transaction.atomic(alias_of(queue)), queue.acting(request.user.get_username()):
+                if self.event:
+                    getattr(queue, self.event)(task.pk)
+                else:
+                    put_draft(queue, task)
+        except xq.WrongState as error:
+            return f"it is {of_model.words.get(error.state, name_of(error.state))}"
+        except xq.NotFound as error:
+            return error.found or "it is gone"
+        except xq.NotInstalled:
+            return "the queue is not installed"
+        except (xq.Error, IntegrityError) as error:
+            return str(error)
+        of_model.log_change(request, task, f"{self.done.capitalize()}.")
+        return ""
+
+    def _ask(self, of_model: Any, request: Any, queryset: Any) -> TemplateResponse:
+        n = queryset.count()
+        context = {
+            **of_model.admin_site.each_context(request),
+            "title": f"{self.text.format(f'{n} {model_ngettext(of_model.opts, n)}')}?",
+            "warning": self.warning,
+            "tasks": queryset[:NAMED],
+            "others": max(0, n - NAMED),
+            "sent": [(name, each) for name, values in request.POST.lists() for each in values],
+        }
+        request.current_app = of_model.admin_site.name
+        return TemplateResponse(request, "admin/xq/confirmation.html", context)
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    action.name: action
+    for action in (
+        Action("dig", "Dig out {}", "dug out", "dig"),
+        Action("release", "Release {}", "released", "snatch", "Their workers lose them, and others may take them."),
+        Action("restart", "Restart {}", "restarted", "restart"),
+        Action("put", "Put {} into the queue", "put into the queue", "", "Drafts become ready tasks for the workers."),
+        Action("kill", "Kill {}", "killed", "kill", "They are deleted, in any state and of any owner."),
+    )
+}
+
+
+def batchwise(queryset: Any) -> Iterator[Any]:
+    """Yield each row of a queryset once, in the order of keys, also if rows stop matching meanwhile.
+
+    An open cursor would not do: on SQLite it may return moved rows again.
+    """
+    queryset = queryset.order_by("pk")
+    rows = list(queryset[:IN_MEMORY])
+    while rows:
+        yield from rows
+        rows = list(queryset.filter(pk__gt=rows[-1].pk)[:IN_MEMORY])
+
+
+def put_draft(queue: Queue[Any], task: Any) -> None:
+    """Make a draft a ready task: a row whose status is none of the queue's. Raises WrongState if it is a task."""
+    letter, status = letter_of(queue, task), queue.roles["status"]
+    if letter is not None:
+        raise xq.WrongState("put", task.pk, letter, ())
+    begun = {"status": queue.statuses[READY], "runat": None, "deadline": None, "owner": None, "attempts": 0}
+    rows = queue.model._base_manager.using(alias_of(queue)).filter(**{"pk": task.pk, status: getattr(task, status)})
+    if not rows.update(**{queue.roles[role]: value for role, value in begun.items() if role in queue.roles}):
+        raise xq.NotFound(queue.name, task.pk, ": its status has changed meanwhile")

@@ -1,0 +1,50 @@
+"""The words in which the admin speaks of states, times and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+
+from xq.core.words import name_of
+from xq.handle import Queue
+
+LINE: Final = 100  # characters of an error that a page shows
+
+
+def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the application's word for each state, by letter.
+
+    The first of these that there is: `own`, the label of the status in `choices`, the stored status if it is a word of
+    the application, and the queue's own name of the state.
+    """
+    labels = dict(queue.model._meta.get_field(queue.roles["status"]).flatchoices)
+    words = {letter: name_of(letter) for letter in queue.statuses}
+    words |= {letter: word for letter, word in queue.statuses.items() if isinstance(word, str) and word != letter}
+    return {letter: own.get(letter) or str(labels.get(queue.statuses[letter], words[letter])) for letter in words}
+
+
+def letter_of(queue: Queue[Any], task: Any) -> str | None:
+    """Return the state of a row; None if its status is none of the queue's."""
+    return queue.adapter.state_of(getattr(task, queue.roles["status"]))
+
+
+def chip(letter: str, word: str) -> SafeString:
+    """Return the word of a state as coloured HTML."""
+    return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, name_of(letter), word)
+
+
+def first_line(error: object) -> str:
+    """Return the first line of an error, shortened."""
+    return str(Truncator("".join(str(error or "").splitlines()[:1])).chars(LINE))
+
+
+def moment(at: float | datetime) -> str:
+    """Return a time (a number is seconds since 1970) as text, in the time zone of the project."""
+    zone = timezone.get_current_timezone()
+    return f"{at.astimezone(zone) if isinstance(at, datetime) else datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}"
