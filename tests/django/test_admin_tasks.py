@@ -49,12 +49,13 @@ def test_the_page_of_a_task_says_its_state_in_the_words_of_the_application_and_w
     Task, site = manage(roles=ROLES, statuses=MAILED, admin=FIELDS, attributes={"status": status})
     tasks = one_of_each(Task)
     client = site.client()
+    Task.objects.filter(pk=tasks["B"].pk).update(error="Timeout: dig\nTraceback")
     ((_, session, _),), ((_, _, pid, *_),) = Task.xq.taken(), Task.xq.processes()
     for letter, said in {
         "R": "new .*(no process takes from this queue|nothing holds it)",
         "T": f"Being <packed> .*by the session {session} for .* s: pid {pid} on host .*new at .ttr. ",
         "W": r"later .*new at \(delay\)",
-        "B": "Lost .*dig returns it to the queue",
+        "B": "Lost Timeout: dig dig returns it to the queue",
         "D": "mailed .*nothing moves it but a call",
     }.items():
         page = page_of(site, client, tasks[letter])
@@ -178,8 +179,7 @@ def test_a_draft_becomes_a_task_and_a_task_stays_as_it_is(manage):
 
 def test_a_queue_with_ttl_makes_no_draft_a_task_since_its_time_begins_with_a_put(manage):
     Task, site = manage({"ttl": 60}, roles=("runat",), admin=FIELDS)
-    draft = Task.objects.create(name="a draft", status="draft")
-    assert buttons(page_of(site, site.client(), draft)) == []
+    assert buttons(page_of(site, site.client(), Task.objects.create(name="a draft", status="draft"))) == []
 
 
 HOSTILE = "<script>alert(1)</script>"

@@ -21,12 +21,12 @@ def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
     actions = [each for each in of_model.queue_actions(request).values() if each.moves(queue, letter)]
     shown: dict[str, Any] = {
         "state": chip(letter, words[letter]) if letter else getattr(task, queue.roles["status"]),
-        "error": error,
+        "error": error,  # the reasons do not repeat it
         "buttons": [(each.name, each.label) for each in actions if each.may(of_model, request, task)],
         "times": list(_times(queue, task, words, letter)) if letter else [],
     }
     try:
-        shown["why"] = [why for why in queue.why(task.pk) if not error or error.rstrip("…") not in why]  # it is shown
+        shown["why"] = [why for why in queue.why(task.pk) if not error or not why.endswith(f": {error}")]
         if queue.machine.settings.history is not None:
             shown["transitions"] = queue.adapter.inspection.newest()
             shown["is_postponed"] = shown["transitions"] > MANY and HISTORY not in request.GET
