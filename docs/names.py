@@ -91,7 +91,7 @@ SECTIONS = (
     Section(
         "Console, metrics and traces",
         "The extras `serve`, `metrics` and `otel`: see [console.md](console.md) and [monitoring.md](monitoring.md).",
-        ("serve.app", "serve.ROLES", "serve.VERBS", "metrics.Metrics", "metrics.listen", "otel.instrument"),
+        ("serve.app", "serve.ROLES", "serve.VERBS", "metrics.Metrics", "otel.instrument"),
     ),
 )
 

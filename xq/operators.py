@@ -162,8 +162,8 @@ class Operators(Generic[T]):
     def oldest_ready(self) -> float | None:
         """Return for how many seconds, at least, the oldest ready task has been ready; 0 without a ready task.
 
-        The history has the age of the task that is taken next, and the counters tell that of others, from the first
-        call of this process on. So the first call returns None without the feature history.
+        The last 2,000,000 transitions of the history have the age of the task that is taken next. The counters tell
+        that of others, from the first call of this process on: without the feature history that call returns None.
         """
         return self._oldest_ready.age()
 

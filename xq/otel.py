@@ -1,33 +1,27 @@
-"""Spans of OpenTelemetry for puts, handlers and ends of tasks: `xq.otel.instrument(Page)`.
-
-They follow the semantic conventions of messaging. It needs `pip install 'xq-tables[otel]'`.
-"""
+"""Spans of OpenTelemetry for puts, handlers and ends of tasks. It needs `pip install 'xq-tables[otel]'`."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
+from xq.handle import Queue
 from xq.runtime.lease import current
-from xq.runtime.workers.outcomes import Bury, Outcome, outcome_of
+from xq.runtime.workers.outcomes import Discard, Retry, outcome_of
 
-if TYPE_CHECKING:
-    from xq.handle import Queue
-    from xq.runtime.workers.attempts import Batch
-
-SETTLES = frozenset({"ack", "release", "bury", "kill"})  # the calls by which an owner ends its take
+# The kinds of the spans, and of their operations. The last four calls are those by which an owner ends its take.
+KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
+KINDS |= dict.fromkeys(("ack", "release", "bury", "kill"), (SpanKind.CLIENT, "settle"))
 KEPT = 10_000  # handled tasks whose end is awaited
-MOST_LINKS = 128  # of one span: what the SDK keeps by default
-
 _W3C = TraceContextTextMapPropagator()
 
 
@@ -55,19 +49,36 @@ class _Spans:
     """Makes the spans of one queue."""
 
     def __init__(self, queue: Queue[Any], tracer: Tracer, parent: bool) -> None:
-        self._queue = queue
-        self._tracer = tracer
-        self._parent = parent
+        self._name, self._tasks = queue.name, queue.adapter.tasks
+        self._tracer, self._parent = tracer, parent
         self._handled: OrderedDict[Any, Context] = OrderedDict()  # by key: the span of the function that has ended
 
-    def _attributes(self, operation: str, kind: str, tasks: Sequence[Any] = ()) -> dict[str, Any]:
-        found = {
+    @contextmanager
+    def _span(self, operation: str, tasks: Sequence[Any] = (), context: Context | None = None) -> Iterator[Span]:
+        """Run the block within a span that is linked to the puts of tasks."""
+        attributes = {
             "messaging.system": "xq",
-            "messaging.destination.name": self._queue.name,
+            "messaging.destination.name": self._name,
             "messaging.operation.name": operation,
-            "messaging.operation.type": kind,
+            "messaging.operation.type": KINDS[operation][1],
         }
-        return found | self._message(tasks)
+        span = self._tracer.start_span(
+            f"{operation} {self._name}",
+            context,
+            KINDS[operation][0],
+            attributes | self._message(tasks),
+            [Link(trace.get_current_span(origin).get_span_context()) for origin in map(self._origin, tasks) if origin],
+        )
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            try:
+                yield span
+            except BaseException as error:
+                span.set_attribute("xq.outcome", outcome_of(error))
+                if not isinstance(error, (Retry, Discard)):  # these are decisions of the function
+                    span.record_exception(error)
+                    span.set_attribute("error.type", error.__class__.__qualname__)
+                    span.set_status(StatusCode.ERROR)  # without the message: it may hold the data of a task
+                raise
 
     def _message(self, tasks: Sequence[Any]) -> dict[str, Any]:
         if len(tasks) == 1:
@@ -75,103 +86,42 @@ class _Spans:
         return {"messaging.batch.message_count": len(tasks)} if tasks else {}
 
     def _key(self, task: Any) -> Any:
-        tasks = self._queue.adapter.tasks
-        return tasks.app_key(tasks.identify(task)[0])
+        return self._tasks.app_key(self._tasks.identify(task)[0])
 
-    def _origin(self, task: Any) -> Context | None:
-        """Return the context that a task carries; None if it carries none, or something else."""
-        carried = self._queue.adapter.tasks.in_role(task, "trace")
-        if not isinstance(carried, str):
-            return None
-        found = _W3C.extract({"traceparent": carried}, Context())
-        return found if trace.get_current_span(found).get_span_context().is_valid else None
-
-    def _links(self, tasks: Sequence[Any]) -> list[Link]:
-        origins = [origin for task in tasks[:MOST_LINKS] if (origin := self._origin(task)) is not None]
-        return [Link(trace.get_current_span(origin).get_span_context()) for origin in origins]
-
-    # put
+    def _origin(self, task: Any) -> Context:
+        """Return the context that a task carries: an empty one if it carries none, or something else."""
+        carried = self._tasks.in_role(task, "trace")
+        return _W3C.extract({"traceparent": carried} if isinstance(carried, str) else {}, Context())
 
     def put(self, put: Callable[[str | None], list[Any]], n: int) -> list[Any]:
         """Put tasks within a span, whose context they carry."""
-        attributes = self._attributes("put", "send")
-        name = f"put {self._queue.name}"
-        with self._tracer.start_as_current_span(
-            name, kind=SpanKind.PRODUCER, attributes=attributes, record_exception=False, set_status_on_exception=False
-        ) as span:
+        with self._span("put") as span:
             carrier: dict[str, str] = {}
             _W3C.inject(carrier)
-            try:
-                tasks = put(carrier.get("traceparent"))
-            except BaseException as error:
-                _fail(span, error)
-                raise
-            if span.is_recording():
-                span.set_attributes(self._message(tasks))
+            tasks = put(carrier.get("traceparent"))
+            span.set_attributes(self._message(tasks))
             return tasks
-
-    # process
 
     @contextmanager
     def process(self, task: Any) -> Iterator[None]:
         """Run the function of a worker within a span. What it gets may be a batch, so the lease names the tasks."""
         lease = current()
         tasks = [attempt.task for attempt in lease.taken]
-        origin = self._origin(tasks[0]) if self._parent and len(tasks) == 1 and lease.attempt <= 1 else None
-        attributes = self._attributes("process", "process", tasks)
-        if lease.attempt:
-            attributes["xq.attempt"] = lease.attempt
-        with self._tracer.start_as_current_span(
-            f"process {self._queue.name}",
-            context=Context() if origin is None else origin,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=self._links(tasks),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            self._await_end(tasks, trace.set_span_in_context(span, Context()))
-            try:
-                yield
-            except BaseException as error:
-                span.set_attribute("xq.outcome", outcome_of(error))
-                if isinstance(error, Outcome) and not isinstance(error, Bury):
-                    raise  # the function has decided: no failure
-                _fail(span, error)
-                raise
-            failed: Batch[Any] | tuple[()] = getattr(task, "failed", ())
-            if isinstance(task, list) and failed:
-                span.set_attributes({"xq.outcome": "failed", "xq.batch.failed": len(failed)})
-            else:
-                span.set_attribute("xq.outcome", "returned")
-
-    def _await_end(self, tasks: Sequence[Any], context: Context) -> None:
-        for task in tasks:
-            self._handled[self._key(task)] = context
-        while len(self._handled) > KEPT:
-            self._handled.popitem(last=False)
-
-    # settle
+        is_child = self._parent and len(tasks) == 1 and lease.attempt <= 1
+        context = self._origin(tasks[0]) if is_child else Context()
+        with self._span("process", tasks, context) as span:
+            self._handled |= dict.fromkeys(map(self._key, tasks), trace.set_span_in_context(span, Context()))
+            while len(self._handled) > KEPT:
+                self._handled.popitem(last=False)
+            span.set_attribute("xq.attempt", lease.attempt)
+            yield
+            has_failed = isinstance(task, list) and bool(getattr(task, "failed", None))
+            span.set_attribute("xq.outcome", "failed" if has_failed else "returned")
 
     def settled(self, task: Any, event: str, source: str, target: str) -> None:
         """Make a span for the end of a take, after its commit: a child of the function's, else linked to the put."""
-        if source != TAKEN or event not in SETTLES:
-            return
-        context = self._handled.pop(self._key(task), None)
-        if trace.get_current_span().get_span_context().is_valid:
-            context = None  # within the function, or within a span of the application
-        span = self._tracer.start_span(
-            f"{event} {self._queue.name}",
-            context=context,
-            kind=SpanKind.CLIENT,
-            attributes={**self._attributes(event, "settle", [task]), "xq.state": target},
-            links=self._links([task]),
-        )
-        span.end()
-
-
-def _fail(span: Span, error: BaseException) -> None:
-    """Mark a span as failed. The message of the error is left out of the status: it may hold the data of a task."""
-    span.record_exception(error)
-    span.set_attribute("error.type", type(error).__qualname__)
-    span.set_status(Status(StatusCode.ERROR))
+        if source == TAKEN and event in KINDS:
+            context = self._handled.pop(self._key(task), None)
+            is_within = trace.get_current_span().get_span_context().is_valid  # the function, or a span of the program
+            with self._span(event, [task], None if is_within else context) as span:
+                span.set_attribute("xq.state", target)

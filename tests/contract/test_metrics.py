@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,11 +36,7 @@ def value(metrics, name, queue="Task"):
 
 
 def durations(metrics):
-    """How many takes and acks the durations count."""
     return value(metrics, "xq_take_seconds_count"), value(metrics, "xq_ack_seconds_count")
-
-
-# numbers
 
 
 def test_tasks_and_pauses_are_shown_by_state_and_by_tube_and_transitions_grow_from_zero_on(make):
@@ -58,6 +52,13 @@ def test_tasks_and_pauses_are_shown_by_state_and_by_tube_and_transitions_grow_fr
     assert shown(metrics, "xq_transitions_total")["T", "B", ""] == 1
     Task.xq.pause("mail")
     assert shown(metrics, "xq_paused") == {("",): 0, ("mail",): 1}
+
+
+def test_of_many_tubes_those_beyond_a_hundred_have_one_series(make):
+    Task = make(FULL, roles=("runat", "tube"), tube_stats=[f"t{n}" for n in range(103)])
+    Task.xq.put_many([{"tube": f"t{n}"} for n in (0, 99, 100, 102)])
+    found = shown(of(Task), "xq_tasks")
+    assert {tube: n for (state, tube), n in found.items() if state == "R" and n} == {"t0": 1, "t99": 1, "other": 2}
 
 
 def test_no_key_and_no_data_of_a_task_is_shown(make):
@@ -94,27 +95,6 @@ def test_reaped_tasks_are_counted(make, feature):
         assert value(metrics, "xq_reaped_total") == 1
 
 
-# the age of the oldest ready task
-
-
-def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
-    Task = make(FULL)
-    metrics = of(Task)
-    assert value(metrics, "xq_oldest_ready_seconds") == 0
-    for _ in range(3):
-        Task.xq.put_many(tasks(2))
-        value(metrics, "xq_oldest_ready_seconds")
-        Task.xq.clock.tick(10)
-    for taken, age in ((0, 30), (1, 30), (2, 20), (3, 0)):
-        Task.xq.take_many(taken)
-        assert value(metrics, "xq_oldest_ready_seconds") == age
-    Task.xq.reset()
-    Task.put({})
-    assert value(metrics, "xq_oldest_ready_seconds") == 0
-    Task.xq.clock.tick(5)
-    assert value(metrics, "xq_oldest_ready_seconds") == 5
-
-
 def test_with_the_history_the_age_does_not_depend_on_scrapes(make):
     Task = make(HISTORY)
     for tick in (40, 2):
@@ -124,9 +104,6 @@ def test_with_the_history_the_age_does_not_depend_on_scrapes(make):
     assert value(metrics, "xq_oldest_ready_seconds") == 42
     Task.take()
     assert value(metrics, "xq_oldest_ready_seconds") == 2
-
-
-# durations, from the history
 
 
 def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
@@ -149,7 +126,8 @@ def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
 
 
 def test_each_transition_is_counted_once_also_of_a_queue_that_was_installed_anew(make, monkeypatch):
-    monkeypatch.setattr("xq.metrics.transitions.AT_ONCE", 7)  # that one query reads
+    monkeypatch.setattr("xq.metrics.AT_ONCE", 7)  # that one query reads
+    monkeypatch.setattr("xq.metrics.LATE", 3)
     Task = make(HISTORY)
     metrics = of(Task)
     metrics.scrape()
@@ -169,18 +147,14 @@ def test_a_transaction_that_commits_after_others_with_greater_ids_is_counted_onc
     Task = make(HISTORY)
     metrics = of(Task)
     metrics.scrape()
+    bring(Task, "D")
+    assert durations(metrics) == (1, 1)
     with put_late(Task) as commit:
         bring(Task, "D")
-        assert durations(metrics) == durations(metrics) == (1, 1)
-        commit()
-        assert value(metrics, "xq_oldest_ready_seconds") == 0
-        Task.xq.clock.tick(5)
-        assert value(metrics, "xq_oldest_ready_seconds") == 5
-        Task.take().ack()
         assert durations(metrics) == durations(metrics) == (2, 2)
-
-
-# several queues, and scrapes
+        commit()
+        Task.take().ack()
+        assert durations(metrics) == durations(metrics) == (3, 3)
 
 
 def test_a_queue_that_cannot_be_read_is_down_and_its_counters_stay(make):
@@ -189,18 +163,15 @@ def test_a_queue_that_cannot_be_read_is_down_and_its_counters_stay(make):
     bring(Task, "B")
     metrics.scrape()
     Task.xq.uninstall()
-    assert (value(metrics, "xq_up", "first"), value(metrics, "xq_up", "second")) == (0, 1)
+    assert (value(metrics, "xq_up", "first"), value(metrics, "xq_up", "second"), metrics.failed()) == (0, 1, ["first"])
     assert shown(metrics, "xq_transitions_total", "first")["T", "B", ""] == 1
     assert shown(metrics, "xq_tasks", "first") == {}
     Task.xq.install()
     assert value(metrics, "xq_up", "first") == 1
 
 
-def test_a_function_may_return_the_queues_and_two_of_one_name_have_series_of_their_own(make):
-    returned: list[Any] = []
-    metrics = Metrics(lambda: returned, fresh_for=0)
-    assert shown(metrics, "xq_up") == {}
-    returned += [make(FULL).xq, make(FULL, model=make.model(table_name="other")).xq]
+def test_two_queues_of_one_name_have_series_of_their_own(make):
+    metrics = Metrics([make(FULL).xq, make(FULL, model=make.model(table_name="other")).xq])
     assert (value(metrics, "xq_up", "Task"), value(metrics, "xq_up", "Task (2)")) == (1, 1)
 
 
@@ -212,5 +183,4 @@ def test_a_scrape_has_the_format_that_the_request_accepts_and_reads_once_in_a_wh
     assert metrics.scrape() == before
     assert before[1].startswith("text/plain")
     body, content_type = metrics.scrape("application/openmetrics-text; version=1.0.0")
-    assert content_type.startswith("application/openmetrics-text")
-    assert body.endswith(b"# EOF\n")
+    assert (content_type.startswith("application/openmetrics-text"), body[-6:]) == (True, b"# EOF\n")

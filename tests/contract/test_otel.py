@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import peewee as pw
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -22,7 +25,9 @@ class Traced(InMemorySpanExporter):
     def __init__(self):
         super().__init__()
         self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self))
+        self.printed = io.StringIO()
+        for exporter in (self, ConsoleSpanExporter(out=self.printed)):
+            self.provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     def spans(self, name):
         return [span for span in self.get_finished_spans() if span.name.startswith(name)]
@@ -107,6 +112,7 @@ def test_a_function_runs_in_a_span_that_is_linked_to_the_put_and_the_ack_is_a_ch
     assert dict(ack.attributes) == attributes("ack", "settle", task.id) | {"xq.state": "D"}
     assert ack.parent.span_id == process.context.span_id
     assert links(process) == links(ack) == [put.context.span_id]
+    assert re.findall(r'"name": "(.*)"', traced.printed.getvalue()) == ["put Task", "process Task", "ack Task"]
 
 
 def test_a_retry_has_a_trace_of_its_own_linked_to_the_put(plain, traced):
@@ -158,7 +164,7 @@ def test_a_batch_is_one_span_with_a_link_for_each_task(queue, traced):
     queue.xq.run(max_tasks=3)
     process = traced.one("process")
     assert links(process) == [span.context.span_id for span in traced.spans("put")]
-    assert (process.attributes["messaging.batch.message_count"], process.attributes["xq.batch.failed"]) == (3, 1)
+    assert (process.attributes["messaging.batch.message_count"], process.attributes["xq.outcome"]) == (3, "failed")
     assert (len(traced.spans("ack")), len(traced.spans("release"))) == (2, 1)
 
 

@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -53,22 +55,20 @@ def run(*command: str, cwd: Path = MONITORING, given: str | None = None, code: i
     return ran.stdout + ran.stderr
 
 
+def installed(program: str) -> str:
+    """The path of a program of Prometheus."""
+    return shutil.which(program) or pytest.skip(f"{program} is not on this machine: Debian: apt install prometheus")
+
+
 def promtool(*arguments: str, given: str | None = None) -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        pytest.skip("promtool is not on this machine: Debian: apt install prometheus")
-    return run(found, *arguments, given=given)
+    return run(installed("promtool"), *arguments, given=given)
 
 
 def got(url: str) -> str:
-    """The text of a page; none while no server answers."""
-    try:
-        with urlopen(url, timeout=STUCK) as answer:
-            return str(answer.read().decode())
-    except HTTPError:
-        raise
-    except (URLError, ConnectionError):
-        return ""
+    """The text of a page; none while no server answers, or with an error."""
+    with suppress(URLError, ConnectionError), urlopen(url, timeout=STUCK) as answer:
+        return str(answer.read().decode())
+    return ""
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def app(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def worker(folder: Path, *options: str) -> Iterator[str]:
-    """The address of the metrics of a program of workers, which ends by SIGTERM."""
+def serving(folder: Path, page: str, *command: str) -> Iterator[str]:
+    """The address of a page of a program, which serves it at PORT and ends by SIGTERM."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
-    command = (sys.executable, "-m", "xq", "worker", "app:work", "--metrics-port", port, *options)
+    ran = [part.replace("PORT", port) for part in command]
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
+        process = subprocess.Popen(ran, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
-        url = f"http://127.0.0.1:{port}/metrics"
+        url = f"http://127.0.0.1:{port}{page}"
         eventually(lambda: got(url))
         yield url
         process.terminate()
@@ -97,6 +97,12 @@ def worker(folder: Path, *options: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait(STUCK)
+
+
+def worker(folder: Path, *options: str) -> AbstractContextManager[str]:
+    """The address of the metrics of a program of workers."""
+    command = ("xq", "worker", "app:work", "--metrics-port", "PORT", *options)
+    return serving(folder, "/metrics", sys.executable, "-m", *command)
 
 
 SERIES = {
@@ -125,8 +131,25 @@ def test_a_program_of_workers_serves_the_metrics_of_its_queues_and_of_all_its_pr
         eventually(lambda: min(series(url)[name] for name in ("xq_sweeps_total", "xq_wakeups_total")) > 0)
         assert series(url)['xq_sessions{queue="Page"}'] > 0
         promtool("check", "metrics", given=got(url))
-        with pytest.raises(HTTPError, match="404"):
-            got(url.replace("/metrics", "/"))
+
+
+def test_a_prometheus_that_scrapes_a_worker_shows_its_series_and_raises_the_alert_on_buried_tasks(app):
+    options = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:PORT")
+    with worker(app) as metrics:
+        scraped = {"job_name": "xq", "static_configs": [{"targets": [urlsplit(metrics).netloc]}]}
+        each_second = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config = {"global": each_second, "scrape_configs": [scraped], "rule_files": [str(MONITORING / "alerts.yml")]}
+        (app / "prometheus.yml").write_text(json.dumps(config))
+        with serving(app, "/-/ready", installed("prometheus"), *options) as ready:
+
+            def data(path: str) -> Any:
+                return json.loads(got(ready.replace("/-/ready", f"/api/v1/{path}")))["data"]
+
+            run(sys.executable, "-c", PUT, cwd=app)
+            query = "query?query=" + quote('xq_tasks{state="B",tube=""}')
+            eventually(lambda: [each["value"][1] for each in data(query)["result"]] == ["1"])
+            summary = "1 tasks of Page are buried"
+            eventually(lambda: summary in [each["annotations"]["summary"] for each in data("alerts")["alerts"]])
 
 
 def dashboard() -> list[str]:
@@ -150,7 +173,7 @@ def test_the_document_the_rules_and_the_dashboard_name_the_metrics_that_exist(ap
     assert re.findall(r"runbook: docs/monitoring.md#(\w+)", ALERTS) == [alert.lower() for alert in alerts]
     with worker(app) as url:
         kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", got(url), re.MULTILINE))
-    assert [name for name in kinds if f"`{name}" not in text] == []
+    assert [name for name in kinds if f"`{name.removesuffix('_created')}" not in text] == []
     parts = {f"{name}_{part}" for name in kinds for part in ("bucket", "sum", "count") if kinds[name] == "histogram"}
     assert set(re.findall(r"\bxq_\w+", " ".join([ALERTS, *dashboard()]))) <= {*kinds, *parts}
 

@@ -32,10 +32,10 @@ def metrics(
     """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
     with needs_prometheus():
         from xq.metrics import Metrics
-    read = Metrics([queue_named(target) for target in targets], past=True, fresh_for=60)
+    read = Metrics([queue_named(target) for target in targets], past=True)
     body, _ = read.scrape()
     print(body.decode(), end="")
-    if failed := [name for name, reading in read.readings() if not reading.up]:
+    if failed := read.failed():
         raise Failure(f"the database of {', '.join(failed)} fails: the log has the error")
 
 

@@ -20,6 +20,7 @@ from xq.sessions.process import process_name
 from xq.sessions.session import owner_of
 
 LAST = 20_000  # transitions whose durations are read
+FAR = 2_000_000  # transitions among which the last one of a task is searched
 LONG = 60.0  # seconds after which a transaction that is still open, or a schedule that is due, is reported
 HANGS = 10  # times the p99 of Taken, after which a taken task is reported
 UNKNOWN = 600.0  # seconds after which it is, where no p99 is known
@@ -358,14 +359,11 @@ class Inspection:
         return [dict(zip(dialect.history_columns, row, strict=True)) for row in rows]
 
     def time_in(self, state: str, key: object) -> float | None:
-        """Return for how many seconds a task has been in a state; None unless the last transition entered it.
-
-        Reads one transition, where `timeline` reads all of them. Raises FeatureOff without the history.
-        """
-        self.history.check()
-        dialect, (parts, _) = self.database.dialect, self.tasks.identify(key)
-        values = {f"{name}_0": part for name, part in named(parts).items()}
-        for (id_,) in self._run(dialect.last_of(1), since=0, **values):
+        """Return for how many seconds a task has been in a state; None if the last transitions do not tell."""
+        newest, (parts, _) = self.newest(), self.tasks.identify(key)
+        dialect, values = self.database.dialect, {f"{name}_0": part for name, part in named(parts).items()}
+        near = self._run(dialect.last_of(1), since=newest - LAST, **values)
+        for (id_,) in near or self._run(dialect.last_of(1), since=newest - FAR, **values):
             for row in self.rows_after(id_ - 1, 1):
                 if row["target"] == state:
                     ((now_us,),) = self._run(dialect.time_us)

@@ -1,6 +1,271 @@
-"""The metrics of queues for Prometheus. It needs prometheus_client: `pip install 'xq-tables[metrics]'`."""
+"""The metrics of queues and of workers for Prometheus. It needs `pip install 'xq-tables[metrics]'`."""
 
-from xq.metrics.collector import Metrics
-from xq.metrics.server import listen, serving
+from __future__ import annotations
 
-__all__ = ["Metrics", "listen", "serving"]
+import logging
+import os
+import socket
+import time
+from collections import Counter as Totals
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from multiprocessing import Pipe, get_context
+from threading import Lock, Thread
+from typing import Any, Final
+
+from prometheus_client import Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from xq.core.errors import ConfigurationError
+from xq.core.machine import READY, TAKEN
+from xq.engine.inspection import LAST
+from xq.handle import Queue
+from xq.runtime import maintenance
+from xq.runtime.workers.outcomes import outcome_of
+from xq.runtime.workers.worker import Worker
+
+log = logging.getLogger("xq.metrics")
+TUBES: Final = 100  # tubes of a queue that have series of their own: Prometheus keeps each series in memory
+AT_ONCE: Final = 10_000  # transitions that one query reads
+LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than AT_ONCE
+KEPT: Final = 200_000  # tasks whose last transition is kept; of more, the durations are not counted
+# Seconds: from a task that a waiting worker takes at once to one that waits for an hour.
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+Seconds: Final = partial(Histogram, labelnames=["queue"], registry=None, buckets=BUCKETS)
+
+# Of each metric: whether it only grows, what it is, and its labels after `queue`.
+FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
+    "xq_up": (False, "1 if the last read of the queue succeeded, else 0."),
+    "xq_tasks": (False, "Tasks in each state.", "tube", "state"),
+    "xq_transitions": (True, "Transitions of tasks; X is no task.", "tube", "source", "target"),
+    "xq_events": (True, "Calls and timers that moved tasks (feature events).", "event"),
+    "xq_reaped": (True, "Tasks released because the process of their owner ended."),
+    "xq_oldest_ready_seconds": (False, "Age of the task that has been ready for longest; 0 without one."),
+    "xq_sessions": (False, "Open sessions that take from the queue."),
+    "xq_paused": (False, "1 if the queue (tube is empty) or the tube is paused.", "tube"),
+}
+Numbers = Mapping[tuple[str, ...], float]  # by metric and its labels after `queue`
+
+
+class Metrics(Collector):
+    """The metrics of queues: `body, content_type = Metrics([Page.xq]).scrape()`.
+
+    `queues` are queues, or queues by the names to show in the label `queue`. Keep one object for each process: it
+    counts durations from its first scrape on; with `past`, also those of the last transitions before. Within
+    `fresh_for` seconds the same answer is returned. `start_http_server(9464, "127.0.0.1", metrics)` of
+    prometheus_client serves it.
+    """
+
+    def __init__(
+        self, queues: Iterable[Queue[Any]] | Mapping[str, Queue[Any]], *, fresh_for: float = 1.0, past: bool = False
+    ) -> None:
+        takes = Seconds("xq_take_seconds", "Time in Ready before a take (history).")
+        acks = Seconds("xq_ack_seconds", "Time in Taken before an ack (history).")
+        self.collectors: list[Collector] = [takes, acks]  # those of prometheus_client that it shows as well
+        self._readers: dict[str, QueueReader] = {}
+        for name, queue in queues.items() if isinstance(queues, Mapping) else ((each.name, each) for each in queues):
+            # Two models may have one name, and a series must not stand twice.
+            label = f"{name} ({len(self._readers) + 1})" if name in self._readers else name
+            self._readers[label] = QueueReader(queue, label, takes, acks, past)
+        self._fresh_for = fresh_for
+        self._read_at = -fresh_for
+        self._reading = Lock()
+
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics and their content type, for the header Accept of a request. A failed read is `xq_up` 0."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self), content_type
+
+    def failed(self) -> list[str]:
+        """Return the names of the queues that could not be read at the last scrape."""
+        return [name for name, reader in self._readers.items() if not reader.numbers["xq_up",]]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        families = {
+            metric: (CounterMetricFamily if grows else GaugeMetricFamily)(metric, what, labels=["queue", *labels])
+            for metric, (grows, what, *labels) in FAMILIES.items()
+        }
+        with self._reading:
+            if time.monotonic() - self._read_at >= self._fresh_for:
+                for reader in self._readers.values():
+                    reader.read()
+                self._read_at = time.monotonic()
+        for name, reader in self._readers.items():
+            for (metric, *labels), number in reader.numbers.items():
+                families[metric].add_metric([name, *labels], number)
+        yield from families.values()
+        for collector in self.collectors:
+            yield from collector.collect()
+
+
+class QueueReader:
+    """Reads one queue for one process.
+
+    The history has no index by task, so the time of the last transition of each task is kept here. The last transitions
+    before the start are read for these times, and counted only with `past`.
+    """
+
+    def __init__(self, queue: Queue[Any], name: str, takes: Histogram, acks: Histogram, past: bool) -> None:
+        self.numbers: Numbers = {("xq_up",): 0}
+        self._queue = queue
+        if queue.machine.settings.history is not None:
+            self._takes, self._acks = takes.labels(name), acks.labels(name)
+        self._past = past
+        self._reaped = 0
+        self._read: set[int] = set()  # the last ids that were read, among which others may be committed later
+        self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
+
+    def read(self) -> None:
+        """Set `numbers`; to those that grow, as they were, if the database fails."""
+        try:
+            with self._queue.adapter.store.briefly_connected():
+                self.numbers = self._now()
+        except Exception as error:
+            log.warning("the metrics of %s cannot be read: %s", self._queue.name, error)
+            self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
+
+    def _now(self) -> Numbers:
+        stats, paused, oldest = self._queue.stats(), self._queue.paused(), self._queue.oldest_ready()
+        found: dict[tuple[str, ...], float] = {
+            ("xq_up",): 1,
+            ("xq_sessions",): self._queue.adapter.inspection.takers(),
+            ("xq_paused", ""): None in paused,
+            **{("xq_paused", tube): 1 for tube in paused[:TUBES] if tube is not None},
+            **self._by_tube({"": stats, **stats.tube}),
+        }
+        if oldest is not None:
+            found["xq_oldest_ready_seconds",] = oldest
+        if self._queue.machine.settings.history is not None:
+            self._follow()
+            found["xq_reaped",] = self._reaped
+        if self._queue.machine.settings.counts_events:
+            found |= {("xq_events", event): n for event, n in stats.events.items()}
+            found["xq_reaped",] = stats.events.get("died", 0)
+        return found
+
+    def _by_tube(self, counted: Mapping[str, Any]) -> Totals[tuple[str, ...]]:
+        """Return the numbers of each tube, and those of the rest of the queue as "", so that their sum is the queue."""
+        # Transitions count from 0 on, since Prometheus detects no increase in the first value of a series.
+        none = {f"{row.source}-{row.target}": 0 for row in self._queue.machine.rows if row.source != row.target}
+        found = Totals[tuple[str, ...]]()
+        for place, (tube, numbers) in enumerate(counted.items()):
+            for name, n in (none | numbers.counts | numbers.transition).items():
+                metric, labels = "xq_transitions" if "-" in name else "xq_tasks", name.split("-")
+                found[metric, tube if place <= TUBES else "other", *labels] += n
+                if place and (metric, "", *labels) in found:
+                    found[metric, "", *labels] -= n
+        return found
+
+    def _follow(self) -> None:
+        """Count the transitions that were committed since the last call."""
+        inspection = self._queue.adapter.inspection
+        newest = inspection.newest()
+        if max(self._read, default=newest + 1) > newest:  # the first call, or the queue was installed anew
+            self._read, self._entered = {max(0, newest - LAST)}, {}
+            self._counts_after = 0 if self._past else newest
+        rows = None
+        while rows is None or len(rows) == AT_ONCE:
+            first, last = min(self._read), max(self._read)
+            after = last if last - first < len(self._read) else max(first, last - LATE)  # an id between them is missing
+            rows = inspection.rows_after(after, AT_ONCE)
+            for row in rows:
+                if row["id"] not in self._read:
+                    self._count(row)
+            self._read = {id for id in self._read if id >= after} | {row["id"] for row in rows}
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        key, at = row["key"], row["at_us"] / 1_000_000
+        spent = max(0.0, at - self._entered.pop(key)) if key in self._entered else None  # a clock may be set back
+        if row["target"] in (READY, TAKEN) and len(self._entered) < KEPT:
+            self._entered[key] = at
+        if row["id"] > self._counts_after:
+            self._reaped += row["event"] == "died"
+            if spent is not None and (row["source"], row["target"]) == (READY, TAKEN):
+                self._takes.observe(spent)
+            elif spent is not None and (row["source"], row["event"]) == (TAKEN, "ack"):
+                self._acks.observe(spent)
+
+
+@contextmanager
+def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[str] | None = None) -> Iterator[None]:
+    """Serve the metrics of workers, of their queues and of this program, while the block runs them.
+
+    The queues have these names, in the order of the workers; None: their own. Port 0 chooses a free one. A parent of
+    worker processes has no threads, since it forks again when one crashes: then a process of its own serves.
+    """
+    named = [worker.queue.name for worker in workers] if names is None else names
+    metrics = Metrics({name: worker.queue for name, worker in zip(named, workers, strict=True)})
+    work = Work(workers, named)
+    metrics.collectors += work.metrics.values()
+    try:
+        with socket.create_server((host, port)) as free:
+            port = free.getsockname()[1]
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"the metrics cannot be served on {host}:{port}: {error}") from error
+    log.info("metrics: http://%s:%d/metrics", host, port)
+    with ExitStack() as ending:
+        ending.callback(work.writer.close)
+        if any(worker.options.kind == "process" for worker in workers):
+            get_context("fork").Process(target=_serve, args=(host, port, metrics, work), daemon=True).start()
+        else:
+            server, _ = start_http_server(port, host, metrics)
+            ending.callback(server.server_close)
+            ending.callback(server.shutdown)
+            Thread(target=work.read, name="xq-metrics", daemon=True).start()
+        yield
+
+
+def _serve(host: str, port: int, metrics: Metrics, work: Work) -> None:
+    start_http_server(port, host, metrics)
+    work.writer.close()  # so that `read` ends with the other processes
+    work.read()
+
+
+class Work:
+    """Counts what the workers of a program do. Its processes write records into a pipe, which one of them reads.
+
+    A record is shorter than PIPE_BUF, so a process that is killed spoils none. If the pipe is full, the record is lost.
+    """
+
+    def __init__(self, workers: Sequence[Worker[Any]], names: Sequence[str]) -> None:
+        self.metrics: dict[str, Counter | Histogram] = {
+            "attempt": Counter("xq_attempts", "Calls of a worker's function.", ["queue", "outcome"], registry=None),
+            "spent": Seconds("xq_attempt_seconds", "Time in a worker's function."),
+            "sweep": Counter("xq_sweeps", "Runs of the duty that expires timers.", registry=None),
+            "wakeup": Counter("xq_wakeups", "Notifications that woke a maintenance thread.", registry=None),
+        }
+        self._reader, self.writer = Pipe(duplex=False)
+        os.set_blocking(self.writer.fileno(), False)
+        maintenance.count = lambda duty: self._write((duty, 1))
+        for name, worker in zip(names, workers, strict=True):
+            for outcome in ("returned", "failed", "retry", "bury", "discard"):
+                self.metrics["attempt"].labels(name, outcome)  # from 0 on
+            worker.around(partial(self._around, name))
+
+    def _around(self, queue: str, task: Any) -> Iterator[None]:
+        began, outcome = time.monotonic(), "returned"
+        try:
+            yield
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            n, failed = (len(task), len(getattr(task, "failed", ()))) if isinstance(task, list) else (1, 0)
+            done, seconds = ("attempt", n - failed, queue, outcome), ("spent", time.monotonic() - began, queue)
+            self._write(done, ("attempt", failed, queue, "failed"), seconds)
+
+    def _write(self, *counted: tuple[Any, ...]) -> None:  # each is (metric, number, *labels)
+        with suppress(OSError):  # the pipe is full, or nothing reads any more
+            self.writer.send(counted)
+
+    def read(self) -> None:
+        """Count the records, until no process writes any more."""
+        with self._reader, suppress(EOFError, KeyboardInterrupt):
+            while True:
+                for what, n, *labels in self._reader.recv():
+                    metric = self.metrics[what].labels(*labels) if labels else self.metrics[what]
+                    metric.inc(n) if isinstance(metric, Counter) else metric.observe(n)

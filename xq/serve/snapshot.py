@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.engine.stats import Stats
-from xq.metrics.reading import Entries
 from xq.serve.charts import Rates
 from xq.serve.entries import Entry, on
 from xq.serve.rights import Refusal
@@ -143,7 +141,6 @@ class Snapshots:
         self._thread: threading.Thread | None = None
         self._asked = 0.0
         self._ratings = {entry.slug: Rating() for entry in entries}
-        self._entries = {entry.slug: Entries() for entry in entries}
         self._errors: dict[str, str] = {}  # why queues have no numbers, by slug
         self.is_closed = False
         self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -249,26 +246,9 @@ class Snapshots:
             entry,
             stats.counts,
             queue.paused(),
-            self._oldest(entry, stats, at) if stats.counts.get(READY) else None,
+            queue.oldest_ready() if stats.counts.get(READY) else None,
             put,
             finished,
             buried,
             tuple(zip(names, rating.rates(at))),
         )
-
-    def _oldest(self, entry: Entry, stats: Stats, at: float) -> float | None:
-        """Return for how long the oldest ready task has been so at least.
-
-        It is not always the next one, as after a retry or a dig: the counters know of others since the first look.
-        """
-        at_least = self._entries[entry.slug].age_by(stats, at)
-        if not entry.keeps_history:
-            return at_least
-        known = oldest_ready(entry)
-        return None if known is None else max(known, at_least)
-
-
-def oldest_ready(entry: Entry) -> float | None:
-    """Return for how many seconds the task that is taken next has been ready; None if the history does not say."""
-    found = entry.queue.find(f"state:{READY}", 1).tasks
-    return entry.queue.adapter.inspection.time_in(READY, found[0]) if found else None
