@@ -89,7 +89,6 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     *((("put", wrong), 2, "a task is a JSON object") for wrong in ("", "nothing", "[1]", "7", '{"name": ')),
     *((("list", *wrong), 2, "Invalid value") for wrong in (["-s", "Q"], ["colour:red"], ["--after", "x"], ["state:"])),
     (("list", "unique:a"), 1, "unique"),
-    (("list", "--columns", "name,nothing"), 2, "no field nothing"),
     (("failures", "-n", "0"), 2, "Invalid value"),
     (("peek", "x"), 2, "the key 'id' is a whole number"),
     (("peek", "7"), 1, "xq: there is no task 7 in Task\n"),
