@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say
-from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, queue_named
+from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public, queue_named
 from xq.core.words import NAMES
 
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
@@ -152,7 +152,6 @@ def upgrade(
 ) -> None:
     """Make a plain table a queue: print its model in Python, and install it after asking."""
     from xq.adapters.peewee.tables import add_columns, new_columns, rows, source, upgraded
-    from xq.adapters.tubes import without_password
 
     columns = {"status": status, **pairs(field or ())}
     queue = upgraded(url, name, columns, pairs(filter(None, features.replace(" ", "").split(",")), alone=True))
@@ -162,7 +161,7 @@ def upgrade(
     ask(f"Install the queue {name} in this database{f', and add the column {added}' if added else ''}?", yes)
     add_columns(url, queue)
     queue.install()
-    say(f"{name} is a queue: xq stats '{without_password(url)}#{name}'")
+    say(f"{name} is a queue: xq stats '{public(url)}#{name}'")
     if others := rows(queue) - queue.count():
         say(f"{others:,} of its rows have another status, and are no tasks")
 

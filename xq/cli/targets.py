@@ -25,6 +25,10 @@ else:  # it is imported when a command runs: --help does without
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
 
 
+class Unreachable(Error):
+    """The database does not answer, or fails."""
+
+
 def found(text: str) -> Any:
     """Return the object that `module:name.name` names, looked up from the working directory; or of an adapter."""
     sys.path[:0] = [] if "" in sys.path else [""]
@@ -66,7 +70,12 @@ def queue_named(text: str) -> Queue:
     from xq.adapters.peewee.tables import queue_of
 
     where, _, table = text.partition("#")
-    return queue_of(where, table)
+    try:
+        return queue_of(where, table)
+    except Error as error:
+        if type(error) is Error:  # neither a wrong name nor a wrong definition
+            raise Unreachable(str(error)) from error
+        raise
 
 
 def all_of(text: str) -> list[Queue]:
@@ -79,6 +88,15 @@ def all_of(text: str) -> list[Queue]:
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
     return queues
+
+
+def public(text: str) -> str:
+    """Return a target without the password of a URL."""
+    if "://" not in text:
+        return text
+    from xq.adapters.tubes import without_password
+
+    return without_password(text)
 
 
 @contextmanager
@@ -96,7 +114,7 @@ def connected(queue: Queue) -> Iterator[Queue]:
     except Exception as error:
         if isinstance(error, Error) or store.classify(error) is ErrorKind.NOT_DATABASE:
             raise
-        raise Error(f"the database of {queue.name} fails: {error}") from error
+        raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 
 
 def key_of(queue: Queue, text: str | None) -> Any:

@@ -18,7 +18,19 @@ from typer import Option
 
 from xq.cli.output import Answer, json_text, shown, table
 from xq.cli.queues import pauses
-from xq.cli.targets import AnyKey, Json, Key, Queue, Target, connected, key_of, queue_named
+from xq.cli.targets import (
+    AnyKey,
+    Json,
+    Key,
+    Queue,
+    Target,
+    Targets,
+    Unreachable,
+    connected,
+    key_of,
+    public,
+    queue_named,
+)
 from xq.cli.tasks import by, described, spent, transition
 from xq.cli.tasks import table as tasks
 from xq.core.words import NAMES
@@ -26,6 +38,7 @@ from xq.core.words import NAMES
 PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
+HEALTH = {"healthy": 0, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 SPAN = 10  # looks over which rates are computed
 ROWS = 10  # tasks and errors that are shown
 KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
@@ -84,8 +97,27 @@ def doctor(queue: Queue) -> Answer:
     """Print what is wrong or slow, and what to do. It reads the whole table. Exits with 1 if anything is."""
     found = queue.doctor()
     wrong = any(not each.do.startswith("optional") for each in found)
-    lines = [f"{each.what}\n  {each.do}" for each in found]
+    lines = ["\n  ".join([each.what, *each.do.splitlines()]) for each in found]
     return Answer([each._asdict() for each in found], lines, "" if found else "nothing is wrong", int(wrong))
+
+
+def health(
+    targets: Targets,
+    max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
+    max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
+    json: Json = False,
+) -> None:
+    """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
+    told = []
+    for target in targets:
+        try:
+            with connected(queue_named(target)) as queue:
+                state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
+        except Unreachable as error:
+            state, sentence = "unreachable", " ".join(str(error).split())
+        told.append({"target": public(target), "state": state, "sentence": sentence})
+    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
+    Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 
 
 # live
