@@ -37,7 +37,10 @@ class Answer(NamedTuple):
             # Without a terminal it is as wide as its longest line, so that a program can read it.
             console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
             for line in [self.content] if self.lines is None else self.lines:
-                print(line) if isinstance(line, str) else console.print(table(line, console.width))
+                if isinstance(line, str):
+                    print(line)
+                elif line:
+                    console.print(table(line, console.width))
         if self.words and (self.code or not json):
             say(self.words)
         if self.code:
@@ -65,8 +68,8 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Any:
     there = {name: None for name in there if any(row.get(name) not in (None, "") for row in rows)}
     for place, name in enumerate(there):
         numbers = all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
-        found.add_column(Text(name), justify="right" if numbers else "left", no_wrap=place < KEPT)
-        found.columns[-1].max_width = width // 2 if place < KEPT else None
+        most = width // 2 if place < KEPT else None
+        found.add_column(Text(name), justify="right" if numbers else "left", no_wrap=place < KEPT, max_width=most)
     for row in rows:  # Text: what tasks hold is no markup
         found.add_row(*(Text(shown(row.get(name)), no_wrap=True, overflow="ellipsis") for name in there))
     return found
@@ -82,7 +85,7 @@ def shown(value: Any, most: int = sys.maxsize) -> str:
         content = bytes(value)
         return content.hex().upper() if len(content) <= DIGITS else f"<{len(content):,} bytes>"
     if isinstance(value, datetime) and value.tzinfo is UTC:
-        return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3].removesuffix(".000")
+        return value.strftime("%Y-%m-%d %H:%M:%S")
     text = str(value)
     text = text if len(text) <= most else f"{text[: most - 1]}…"
     return "".join(each if each.isprintable() else " " if each.isspace() else UNPRINTABLE for each in text)

@@ -97,7 +97,7 @@ def _calls(name: str, key: str, words: str, help: str, question: str = "") -> Ca
         return Answer({key: queue.name if result is None else result}, [], words.format(n=result, name=queue.name))
 
     def asked(queue: Queue, yes: Yes = False) -> Answer:
-        ask(question.format(n=queue.count(), name=queue.name), yes)
+        ask(question.format(n=queue.count() if "{n" in question else "", name=queue.name), yes)
         return call(queue)
 
     made = asked if question else call
@@ -138,7 +138,7 @@ def check(queue: Queue) -> Answer:
 
 def ddl(queue: Queue) -> Answer:
     """Print the SQL that install runs, for your own migrations."""
-    return Answer({"ddl": queue.ddl()}, [queue.ddl().removesuffix("\n")])
+    return Answer({"ddl": (sql := queue.ddl())}, [sql.removesuffix("\n")])
 
 
 def upgrade(

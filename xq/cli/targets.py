@@ -38,6 +38,8 @@ def found(text: str) -> Any:
     try:
         return pkgutil.resolve_name(text)
     except ValueError as error:
+        if not str(error).startswith("invalid format"):  # that of the module, while it is imported
+            raise
         raise BadParameter(
             "a target is module:Model, as app.models:Page, or sqlite:///app.db#page, or shop.Order where "
             f"DJANGO_SETTINGS_MODULE is set; not {shown(text)}. A table of a database has no function: "
@@ -112,7 +114,7 @@ def connected(queue: Queue) -> Iterator[Queue]:
     except BadValue as error:
         raise BadParameter(str(error)) from error
     except Exception as error:
-        if isinstance(error, Error) or store.classify(error) is ErrorKind.NOT_DATABASE:
+        if isinstance(error, (Error, BrokenPipeError)) or store.classify(error) is ErrorKind.NOT_DATABASE:
             raise
         raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 

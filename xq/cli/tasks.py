@@ -116,7 +116,8 @@ def history(queue: Queue, key: AnyKey = None) -> Answer:
     """Show the transitions of a task, or of all tasks, with the time in each state. Needs the feature history."""
     told = [transition(each) for each in queue.history(key_of(queue, key))]
     rows = [
-        {name: each[name] for name in ("at", "key", "tube", "source", "target", "event", "attempt")}
+        {"at": exactly(each["at"])}
+        | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
         | {"after": spent(each["seconds_in_source"]), "by": by(each)}
         for each in told
     ]
@@ -201,7 +202,8 @@ def _cell(queue: Queue, name: str, value: Any, most: int) -> Any:
         return str(part_as_text(value))  # to be copied: without the comma of thousands
     if not isinstance(value, (int, float)):
         return None if value is None else shown(value, most)
-    return (name in (queue.roles.get("runat"), queue.roles.get("deadline")) and shown(moment(value))) or value
+    timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))
+    return (moment(value) if timed else None) or value  # a number that is beyond the calendar stays one
 
 
 def filled(queue: Queue, told: dict[str, Any]) -> dict[str, Any]:
@@ -228,8 +230,10 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> Iterator[list[dict[str, A
     rows = []
     for each in told:
         session, since = taken.get(key_text(each["key"]), (None, None))
-        held = {"taken for": spent(since and now - since), "session": session}
-        rows.append({"key": key_text(each["key"]), "state": each["state"], error: None, **held, **filled(queue, each)})
+        row = {"key": key_text(each["key"]), "state": each["state"], error: None}
+        row |= {"taken for": spent(since and now - since), "session": session}
+        # A field that is named as one of these has a dot before it.
+        rows.append(row | {f".{name}" if row.get(name) else name: cell for name, cell in filled(queue, each).items()})
     yield rows
 
 
@@ -239,6 +243,10 @@ def transition(row: Any) -> dict[str, Any]:
     told = {"id": row.id, "at": moment(row.at_us / 1e6), **{name: getattr(row, name) for name in names}}
     dur_us = getattr(row, "dur_us", None)
     return told | {"seconds_in_source": None if dur_us is None else dur_us / 1e6}
+
+
+def exactly(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def spent(seconds: float | None) -> str:

@@ -31,8 +31,9 @@ from xq.cli.targets import (
     public,
     queue_named,
 )
-from xq.cli.tasks import by, described, spent, transition
+from xq.cli.tasks import by, described, exactly, spent, transition
 from xq.cli.tasks import table as tasks
+from xq.core.machine import READY
 from xq.core.words import NAMES
 
 PAUSE = 0.25  # seconds between two looks of tail
@@ -59,7 +60,7 @@ def tail(
         for row in _transitions(queue, n, once, key_of(queue, key)):
             told = transition(row)
             more = {name: told[name] for name in ("tube", "attempt")} | {"by": by(told)}
-            line = f"{shown(told['at'])} {shown(told['key'])} {told['source']}-{told['target']} {told['event']}"
+            line = f"{exactly(told['at'])} {shown(told['key'])} {told['source']}-{told['target']} {told['event']}"
             line += "".join(f" {name}={shown(value)}" for name, value in more.items() if value)
             print(json_text(told, indent=None) if json else line, flush=True)
 
@@ -193,7 +194,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
     rates, age = told["per_second"], told["oldest_ready"]
-    since = "" if age is None else f"   oldest ready: {spent(age)}"
+    since = "" if age is None or not told["counts"][READY] else f"   oldest ready: {spent(age)}"
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 
@@ -202,13 +203,8 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
         return f"{sum(found):,.1f}" if rates else "–"  # one look knows no rates
 
     yield [
-        {
-            "state": state,
-            "": NAMES.get(state, ""),
-            "tasks": n,
-            "in/s": rate("", f"-{state}"),
-            "out/s": rate(f"{state}-", ""),
-        }
+        {"state": state, "": NAMES.get(state, ""), "tasks": n}
+        | {"in/s": rate("", f"-{state}"), "out/s": rate(f"{state}-", "")}
         | {name: spent(each) for name, each in told["seconds_in_state"].get(state, {}).items()}
         for state, n in told["counts"].items()
     ]
