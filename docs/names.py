@@ -46,7 +46,7 @@ SECTIONS = (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
             *("engine.operations.Operation", "engine.operations.Preview"),
             *("engine.search.Found", "engine.search.Failures", "engine.search.FailureGroup", "engine.search.Step"),
-            *("engine.inspection.Finding", "engine.inspection.Process"),
+            *("engine.inspection.Finding", "engine.health.Health", "engine.inspection.Process"),
         ),
     ),
     Section(

@@ -291,6 +291,7 @@ class Aio(Generic[T]):
     queue_stats = stats
     why = twin(Queue.why)
     doctor = twin(Queue.doctor)
+    health = twin(Queue.health)
     find = twin(Queue.find)
     failures = twin(Queue.failures)
     timeline = twin(Queue.timeline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from xq.core.errors import BadType, shown
@@ -12,6 +13,7 @@ from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
 from xq.engine.acting import Acting, By
 from xq.engine.call_sql import sql_of
+from xq.engine.health import Health, health
 from xq.engine.inspection import Finding, Inspection, Process
 from xq.engine.oldest_ready import OldestReady
 from xq.engine.operations import CHUNK, Operation, Operations
@@ -166,6 +168,16 @@ class Operators(Generic[T]):
         that of others, from the first call of this process on: without the feature history that call returns None.
         """
         return self._oldest_ready.age()
+
+    def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
+        """Return whether the queue does its tasks in time, as (state, sentence), for probes.
+
+        The worst that holds: "unreachable" if the database does not answer, "failing" if more than `max_buried` tasks
+        are buried, "late" if `oldest_ready` returns more than `max_age` seconds (where it returns None: if tasks are
+        ready and no process takes), else "healthy". Pauses excuse nothing. Raises BadType, BadValue and NotInstalled.
+        """
+        seconds = self._tasks.seconds("max_age", max_age)
+        return health(self._inspection, self._oldest_ready, seconds, count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.

@@ -43,6 +43,15 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
+# What databases write in other ways, or leave out, when they show their SQL.
+NOISE = re.compile(r"IF NOT EXISTS|CAST\(|AS text\)|ANY|ARRAY|\bIN\b|=(?= ANY)|[^\w<>=]")
+
+
+def bare(sql: str) -> str:
+    """Return the words of SQL, without quotes, parentheses and types."""
+    return NOISE.sub("", sql)
+
+
 class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     """The SQL for one queue in one database.
 
@@ -166,6 +175,22 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def in_a_script(self, sql: str) -> str:
         """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
         return filled(sql, now="NULL")
+
+    @property
+    @abstractmethod
+    def definitions(self) -> str:
+        """Returns a query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
+
+    def drifted(self, store: Connections) -> dict[str, str]:
+        """Return the indexes and triggers that are not as installing creates them, and SQL that creates them so."""
+        there = {name: bare(sql) for name, sql in store.execute(self.definitions)}
+        found = {}
+        for item in (*self.indexes(), *self.triggers()):
+            here, alike = there.get(item.name, ""), str.endswith if item.kind == "index" else str.__contains__
+            if not any(alike(bare(sql), here) for sql in item.create):
+                script = map(self.in_a_script, (item.drop, *item.create))
+                found[f"{item.kind} {item.name}"] = ";\n".join([*script, ""])
+        return found
 
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:

@@ -42,5 +42,6 @@ class Inspections(Selectors, HistoryTable):
         spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"
         return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
 
-    open_transactions = ""  # a query of (process, seconds) of transactions that are open for more than `:n` seconds
+    # A query of (who, seconds, how to end it) of what is open for more than `:n` seconds, the longest first.
+    open_transactions = ""
     dead_rows = ""  # a query of the numbers of live and of dead rows of the table

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from xq.cli.options import Json, Target, Yes
-from xq.cli.output import ask, document, say
-from xq.cli.targets import errors_end_the_program, queue
+from xq.cli.output import Answer, ask, say
+from xq.cli.targets import Json, Target, Yes, connected, queue_named
 
 spark = typer.Typer(no_args_is_help=True, help="Reports and archives by Spark.")
 Out = Annotated[str, typer.Argument(metavar="FOLDER", help="a folder, or its URI")]
@@ -24,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _session(queues: list[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield xq.spark, a session of Spark and the queues of these targets. Errors end the program with a message."""
-    with ExitStack() as stack, errors_end_the_program():
-        found: list[Any] = [stack.enter_context(queue(text)) for text in queues]
+    """Yield xq.spark, a session of Spark and the queues of these targets."""
+    with ExitStack() as stack:
+        found: list[Any] = [stack.enter_context(connected(queue_named(text))) for text in queues]
         spark = import_module("xq.spark")  # by its name: it stands above this module
         session = spark.session()
         stack.callback(session.stop)
@@ -60,7 +59,7 @@ def archive(
     ask(f"Move the done tasks of {target} to {out}, and delete them from the database?", yes)
     with _session([target]) as (spark, session, (found,)):
         moved = spark.archive(session, found, out, before)
-    document(moved._asdict()) if json else say(str(moved))
+    Answer(moved._asdict(), words=str(moved)).print(json)
 
 
 @spark.command()
@@ -68,7 +67,7 @@ def restore(target: Target, out: Out, json: Json = False) -> None:
     """Put the tasks of an archive that the table lacks back into it, as done. The files stay."""
     with _session([target]) as (spark, session, (found,)):
         n = spark.restore(session, found, out)
-    document({"restored": n}) if json else say(f"{n:,} tasks are back")
+    Answer({"restored": n}, words=f"{n:,} tasks are back").print(json)
 
 
 @spark.command()

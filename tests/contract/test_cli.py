@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
+import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,13 +16,14 @@ import peewee as pw
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import another_process, bring, eventually, state, transitions
+from tests.steps import another_process, bring, eventually, run_script, state, transitions
 from xq.cli import main
 from xq.cli import tasks as cli_tasks
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 ROLES = ("runat", "attempts", "error", "tube", "utube", "priority")
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
 ERROR = {"error": pw.TextField(null=True)}
 FULL = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 
@@ -89,7 +93,6 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     *((("put", wrong), 2, "a task is a JSON object") for wrong in ("", "nothing", "[1]", "7", '{"name": ')),
     *((("list", *wrong), 2, "Invalid value") for wrong in (["-s", "Q"], ["colour:red"], ["--after", "x"], ["state:"])),
     (("list", "unique:a"), 1, "unique"),
-    (("list", "--columns", "name,nothing"), 2, "no field nothing"),
     (("failures", "-n", "0"), 2, "Invalid value"),
     (("peek", "x"), 2, "the key 'id' is a whole number"),
     (("peek", "7"), 1, "xq: there is no task 7 in Task\n"),
@@ -115,21 +118,10 @@ def test_a_command_that_is_refused_says_why_and_changes_nothing(make, run, subte
             assert (Task.stats(), Task.xq.operations()) == (seen, [])
 
 
-@pytest.mark.parametrize(
-    "target", ["app", "app:", ":Page", "app:Page.nothing", "app:nothing", "no.such:Page", "json:loads"]
-)
-def test_a_target_that_is_none_is_refused(make, run, target):
-    said = run(make(), "stats", target=target)
-    assert said.code in (1, 2)
-    assert "Traceback" not in said.errors
-
-
-def test_what_a_queue_lacks_is_an_error_in_one_line(make, run):
-    Task = make()
-    assert run(Task, "dig", "--all").errors == "xq: dig needs the feature 'buried', which Task does not have\n"
-    Task.xq.uninstall()
-    said = run(Task, "stats")
-    assert (said.code, len(said.errors.splitlines()), "install" in said.errors) == (1, 1, True)
+def test_a_target_that_is_none_is_refused(make, run):
+    for target in ("app", "app:", ":Page", "app:Page.nothing", "app:nothing", "no.such:Page", "json:loads"):
+        said = run(make.model(), "stats", target=target)
+        assert (said.code in (1, 2), "Traceback" in said.errors) == (True, False)
 
 
 # tasks
@@ -143,9 +135,8 @@ def test_put_reads_one_task_or_one_from_each_line(make, run, monkeypatch):
     assert (told["key"], told["state"], told["fields"]["name"]) == (2, "W", "b")
     assert run(Task, "put", "-", stdin='{"name": "c"}\n\n{"name": "d"}\n').errors == "2 tasks put\n"
     said = run(Task, "put", "-", stdin='{"name": "e"}\n\n{"name": "f"}\n{"name": "g"}\nno\n')
-    assert said.code == 2
     assert said.errors.startswith("2 tasks are put, those of the lines up to 3: go on behind these\n")
-    assert "line 5: a task is a JSON object" in said.errors
+    assert (said.code, "line 5: a task is a JSON object" in said.errors) == (2, True)
     assert [each.name for each in Task.select().order_by(Task.id)] == [*"abcdef"]
 
 
@@ -166,7 +157,6 @@ def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_stat
     assert [line[0] for line in run(Task, "list").lines] == ["key", "2", "3", "4", "5", "1"]
     assert listed(run, Task, "-s", "R", "-n", 2) == [2, 3]
     assert listed(run, Task, "-t", "y") == [5, 1]
-    assert listed(run, Task, "tube:x -key:3") == [2, 4]
     assert listed(run, Task, "name:NO", "--state", "ready") == [5]
     page = run(Task, "list", "tube:x", "-n", 2, "--json").json
     assert (page["looked"], page["ended"]) == (2, False)
@@ -181,12 +171,9 @@ def test_failures_are_shown_in_groups(make, run):
     told = run(Task, "failures", "error:answer", "--json").json
     assert (told["looked"], told["ended"]) == (3, True)
     (group,) = told["groups"]
-    assert (group["error"], group["message"], group["count"]) == ("OSError", "no answer of <n>", 2)
-    assert (group["states"], group["first"][:10]) == ({"B": 2}, "2023-11-14")
+    assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
     assert listed(run, Task, group["filter"]) == keys
-    said = run(Task, "failures")
-    assert "OSError: no answer of <n>" in said
-    assert "B:2" in said
+    assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
 
 
 def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
@@ -199,18 +186,12 @@ def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
     assert (run(Task, "truncate", "--yes").code, Task.xq.count()) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("command", "before", "event", "done"),
-    [
-        ("dig", "B", "dig", "dug"),
-        ("kill", "B", "kill", "killed"),
-        ("release", "T", "snatch", "released"),
-        ("restart", "D", "restart", "restarted"),
-        ("bury", "T", "bury", "buried"),
-    ],
-)
-def test_a_command_for_one_task_says_who_and_why(make, run, command, before, event, done):
-    Task = make(FULL | {"buried": "any"})
+MOVES = {"dig": "B dig dug", "kill": "B kill killed", "release": "T snatch released", "bury": "T bury buried"}
+
+
+@pytest.mark.parametrize(("command", "words"), [*MOVES.items(), ("restart", "D restart restarted")])
+def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
+    Task, (before, event, done) = make(FULL | {"buried": "any"}), words.split()
     key = bring(Task, before).id
     yes = ["--yes"] if command in ("kill", "release") else []
     said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes)
@@ -247,7 +228,6 @@ def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):
     fail(Task, "ValueError: no")
     said = run(Task, "top", "--once")
     assert next(line for line in said.lines if line[0] == "B")[:5] == ["B", "Buried", "1", "–", "–"]
-    assert "ValueError: no" in said
     assert "oldest ready: " in said
     told = run(Task, "top", "--json").json
     assert (told["counts"]["R"], told["state"], told["per_second"]) == (999, "R", {})
@@ -264,7 +244,7 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
     assert "the tube x is paused" in run(Task, "stats").errors
     assert run(Task, "resume", "-t", "x", "--json").json == {"paused": []}
     assert run(Task, "pause", "--reason", "maintenance", "--actor", "ann").code == 0
-    assert [(each.tube, each.actor, each.reason) for each in Task.xq.pauses()] == [(None, "ann", "maintenance")]
+    assert Task.xq.pauses()[0][2:] == ("ann", "maintenance")
     assert run(Task, "resume").code == 0
     assert Task.take().id == 1
 
@@ -272,8 +252,7 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
 def test_schedules_and_sessions_are_listed(make, run):
     Task = make(FULL)
     Task.xq.every("*/5 * * * *", task(), name="fives")
-    (told,) = run(Task, "schedules", "--json").json
-    assert (told["name"], told["spec"]) == ("fives", "*/5 * * * *")
+    assert run(Task, "schedules", "--json").json[0]["spec"] == "*/5 * * * *"
     assert run(Task, "schedules").lines[1][0] == "fives"
     bring(Task, "T")
     (session,) = run(Task, "sessions", "--json").json
@@ -286,6 +265,7 @@ def test_schedules_and_sessions_are_listed(make, run):
 def test_install_check_recount_ddl_and_sweep(make, run):
     Task = make(FULL)
     assert run(Task, "uninstall", "--yes").code == 0
+    assert len(run(Task, "stats").errors.splitlines()) == 1, "of what is missing"
     assert (run(Task, "check").code, run(Task, "check") != "") == (1, True)
     assert run(Task, "install", "--json").json == {"installed": "Task"}
     assert run(Task, "check").code == run(Task, "recount").code == 0
@@ -383,6 +363,45 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     assert run(Task, "doctor").code == 1
 
 
+def test_doctor_finds_what_drifted_from_what_is_installed_and_its_sql_mends_it(make, run):
+    Task = with_roles(make, FULL | {"utube": True, "unique": "RWT"}, roles=(*ROLES, "unique", "owner"))
+    assert doctor(run, Task) == {}
+    mariadb = isinstance(make.db, pw.MySQLDatabase)
+    index = "`task_xq_oldest_R`" if mariadb else '"task_xq_oldest_R"'
+    run_script(make.db, f"DROP INDEX {index}{' ON task' * mariadb}; CREATE INDEX {index} ON task (status)")
+    run_script(make.db, Task.xq.ddl().replace("'X'", "'Y'"))
+    drifted = {what: do for what, do in doctor(run, Task).items() if "the one that install()" in what}
+    assert {*re.findall("oldest_R |insert ", " ".join(drifted))} == {"oldest_R ", "insert "}
+    for do in drifted.values():
+        run_script(make.db, do.partition("\n")[2])
+    Task.xq.recount()
+    assert doctor(run, Task) == {}
+
+
+def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
+    Task = make(FULL)
+    assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"
+    bring(Task, "B")
+    Task.put(task())
+    Task.xq.clock.tick(601)
+    Task.xq.pause()
+    late = "ready tasks: 1, the oldest for 601 s; buried tasks: 1; the queue is paused"
+    (told,) = run(Task, "health", "--json").json
+    assert told == {"target": "app:Page", "state": "failing", "sentence": late}
+    assert run(Task, "health", "--max-buried", 1) == f"late app:Page {late}\n"
+    assert run(Task, "health", "--max-buried", 1, "--max-age", 601).code == 0
+    assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)
+
+
+def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_takes(make, run):
+    first, second = make({}), make({}, attributes={"table_name": "others"})
+    first.xq.put_many(tasks(2))
+    second.xq.put_many(tasks(2))
+    second.take()
+    unknown = "ready tasks: 1, for how long is unknown; 1 processes take; buried tasks: 0"
+    assert (first.xq.health().state, second.xq.health()) == ("late", ("healthy", unknown))
+
+
 # operations
 
 
@@ -397,8 +416,6 @@ def test_act_moves_what_a_filter_shows_and_the_history_says_who_and_why(make, ru
     told = run(Task, "act", "dig", "state:buried", *named, "--json").json
     assert (told["done"], told["state"], told["actor"]) == (3, "done", "ann")
     assert [state(Task, key) for key in keys] == ["R"] * 3
-    told = run(Task, "history", keys[0], "--json").json[-1]
-    assert (told["event"], told["actor"], told["reason"]) == ("dig", "ann", "bad deploy")
     assert "by=ann: bad deploy" in run(Task, "tail", "--once")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = run(Task, "act", "kill", "state:R", "--yes", "--chunk", 1)  # with its progress
@@ -418,26 +435,19 @@ def test_operations_are_listed_resumed_and_cancelled(make, run):
     assert run(Task, "operations", other.id, "--cancel", "--json").json["state"] == "cancelled"
     assert run(Task, "operations", other.id, "--cancel").code == 1
     assert run(Task, "operations", first.id, "--resume").errors.startswith("dig: 4 tasks moved; operation")
-    again = run(Task, "operations", first.id, "--resume")
-    assert (again.code, again.errors.strip()) == (1, f"xq: operation {first.id} is done")
+    assert run(Task, "operations", first.id, "--resume").errors == f"xq: operation {first.id} is done\n"
     assert "bad deploy" in run(Task, "operations")
 
 
 # help
 
 
-COMMANDS = (
-    *("put", "peek", "list", "failures", "dig", "kill", "release", "restart", "bury", "history", "act", "operations"),
-    *("stats", "sessions", "pause", "resume", "schedules", "sweep", "upgrade", "install", "check", "ddl", "recount"),
-    *("reset", "truncate", "uninstall", "tubes", "top", "tail", "why", "doctor", "worker", "spark", "metrics", "serve"),
-)
-
-
-def test_help_names_the_commands(make, run):
+def test_help_names_the_commands_that_the_document_has(make, run):
     Task = make()
-    out = run(Task, "--help")
-    for name in COMMANDS:
-        assert f" {name} " in out
+    names = re.findall(r"^│ (\w+) ", run(Task, "--help"), re.M)
+    assert len(names) == 36
+    for name in names:
+        assert re.search(rf"[`,] ?{name}\b", DOCUMENT)
         said = run(Task, name, target="--help")
         assert (said.code, said.errors, "Usage: " in said) == (0, "", True)
     assert run(Task, "--version").startswith("xq ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import re
 from contextlib import closing
 from copy import copy
 from itertools import permutations
@@ -85,12 +86,13 @@ def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
     monkeypatch.setattr(inspection, "LONG", 0.0)
 
     def found() -> list[Any]:
-        return [each.do for each in Task.xq.doctor() if "has a transaction open for" in each.what]
+        return [each for each in Task.xq.doctor() if "has a transaction open for" in each.what]
 
     other = type(db)(db.database, **db.connect_params)
     with other.connection_context(), other.atomic():
         other.execute_sql("UPDATE task SET name = 'z'")
-        assert eventually(found)[0].startswith("end it: ")
+        told = r"process \d+ of \w+ has a .* s, and holds the oldest snapshot\nend it \(SELECT pg_terminate_backend.*"
+        assert re.fullmatch(told, "\n".join(eventually(found)[0]))
     assert eventually(lambda: not found())
 
 

@@ -6,19 +6,19 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Exits with 0, 1 (an error, or something that is not there) or 2 (wrong use)."""
+    """Run the command line. Exits with 1 for an error, and with 2 for wrong use; docs/cli.md has all codes."""
     try:
         from xq.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "click", "rich"):
             raise
         sys.exit(f"xq: the command line needs {error.name}: pip install 'xq-tables[cli]'")
-    from xq.cli.output import Failure
+    from xq.core.errors import Error
 
     try:
         app(prog_name="xq")
-    except Failure as failure:
-        print(f"xq: {failure}", file=sys.stderr)
+    except Error as error:
+        print("xq:", *str(error).split(), file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # the reader of the output has seen enough
         sys.stderr.close()

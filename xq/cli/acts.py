@@ -4,144 +4,96 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from xq.cli.options import Actor, Json, Reason, Target, Yes, actor_of
-from xq.cli.output import Failure, ask, document, say, table
-from xq.cli.targets import queue, wrong_use
-from xq.cli.tasks import described, show
+from xq.cli.output import Answer, ask, moment, say
+from xq.cli.targets import Actor, Queue, Reason, Yes
+from xq.cli.tasks import described, table
+from xq.core.errors import Error
 from xq.core.filters import quoted
 
 if TYPE_CHECKING:
-    from xq.engine.operations import Operation, Preview
-    from xq.handle import Queue
+    from xq.engine.operations import Operation
 
 DESTROY = ("kill", "snatch")  # what refuses to run without a terminal, unless --yes is given
+COLUMNS = ("id", "state", "event", "filter", "done", "skipped", "actor", "reason")
 
 
 def act(
-    target: Target,
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
-    filter: Annotated[str, typer.Argument(metavar="FILTER", help="which tasks, as 'state:buried error:Timeout'")],
+    queue: Queue,
+    event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
+    filter: Annotated[str, Argument(metavar="FILTER", help="which tasks, as 'state:buried error:Timeout'")],
     reason: Reason = None,
     actor: Actor = None,
-    delay: Annotated[float | None, typer.Option(help="Seconds until the tasks are ready.")] = None,
-    chunk: Annotated[int, typer.Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")] = False,
+    delay: Annotated[float | None, Option(help="Seconds until the tasks are ready.")] = None,
+    chunk: Annotated[int, Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would move, and move nothing.")] = False,
     yes: Yes = False,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks; `operations` can go on with it."""
     options: dict[str, Any] = {} if delay is None else {"delay": delay}
-    with queue(target) as found:
-        with wrong_use():
-            planned = found.act(event, filter, chunk=chunk, dry_run=True, **options)
-        if dry_run:
-            _show_preview(found, planned, json)
-            return
-        if not yes and (planned.event in DESTROY or sys.stdin.isatty()):
-            ask(f"{planned.event} {_number(planned.preview)} tasks of {found.name} ({filter})?", yes)
-        by = actor_of(actor)
-        made = found.act(event, filter, actor=by, reason=reason, chunk=chunk, **options)
-        _run(target, made, json)
+    planned = queue.act(event, filter, chunk=chunk, dry_run=True, **options)
+    preview = planned.preview
+    n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
+    if dry_run:
+        told = [described(queue, each) for each in preview.tasks]
+        numbers = {"n": preview.n, "exact": preview.exact, "looked": preview.looked}
+        looked = f", looked at {preview.looked:,} rows" if preview.looked else ""
+        content = {"event": planned.event, "filter": planned.filter, **numbers, "tasks": told}
+        return Answer(content, table(queue, told), f"{planned.event} would move {n} tasks{looked}")
+    if planned.event in DESTROY or sys.stdin.isatty():
+        ask(f"{planned.event} {n} tasks of {queue.name} ({filter})?", yes)
+    made = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
+    return _run(made, preview.n / chunk if preview.exact else None)
 
 
 def operations(
-    target: Target,
-    id: Annotated[int | None, typer.Argument(metavar="[ID]", help="one operation, by its number")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with it.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End it; what was moved stays.")] = False,
-    json: Json = False,
-) -> None:
+    queue: Queue,
+    id: Annotated[int | None, Argument(metavar="[ID]", help="one operation, by its number")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with it.")] = False,
+    cancel: Annotated[bool, Option("--cancel", help="End it; what was moved stays.")] = False,
+) -> Answer:
     """List the operations of a queue, the newest first. With a number, show one, go on with it or cancel it."""
-    if resume and cancel:
-        raise typer.BadParameter("say one of --resume and --cancel")
-    if (resume or cancel) and id is None:
-        raise typer.BadParameter("say which operation: its number stands in xq operations TARGET")
-    with queue(target) as found:
-        if id is None:
-            _list(found.operations(), json)
-            return
-        one = found.operation(id)
-        if resume:
-            if one.state != "running":
-                raise Failure(f"operation {id} is {one.state}")
-            _run(target, one, json)
-            return
-        if cancel and not one.cancel():
-            raise Failure(f"operation {id} is {one.state} already")
-        document(_document(one)) if json else _list([one], json)
+    if resume + cancel > (id is not None):
+        raise typer.BadParameter("say which operation: its number stands in xq operations TARGET; and one of the two")
+    if id is None:
+        found = queue.operations()
+        return Answer([_document(each) for each in found], [[_row(each) for each in found]])
+    one = queue.operation(id)
+    if (resume and one.state != "running") or (cancel and not one.cancel()):
+        raise Error(f"operation {id} is {one.state}")
+    return _run(one, None) if resume else Answer(_document(one), [[_row(one)]])
 
 
-def _run(target: str, operation: Operation[Any], json: bool) -> None:
+def _run(operation: Operation[Any], chunks: float | None) -> Answer:
     """Run an operation, with its progress on a terminal."""
-    try:
-        if sys.stderr.isatty():
-            _with_progress(operation)
-        else:
-            operation.run()
-    except BaseException:
-        say(f"operation {operation.id} is stored: xq operations {target} {operation.id} --resume goes on with it")
-        raise
-    if json:
-        document(_document(operation))
-    else:
-        skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
-        say(
-            f"{operation.event}: {operation.done:,} tasks moved{skipped}; operation {operation.id} is {operation.state}"
-        )
-
-
-def _with_progress(operation: Operation[Any]) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import track
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        before, preview = operation.done + operation.skipped, operation.preview
-        total = before + preview.n if preview.exact else None
-        bar = progress.add_task(operation.event, total=total, completed=before)
-        for each in operation:
-            progress.update(bar, completed=each.done + each.skipped)
-
-
-def _number(preview: Preview) -> str:
-    return f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
-
-
-def _show_preview(found: Queue[Any], planned: Operation[Any], json: bool) -> None:
-    preview = planned.preview
-    told = [described(found, each) for each in preview.tasks]
-    if json:
-        numbers = {"n": preview.n, "exact": preview.exact, "looked": preview.looked}
-        document({"event": planned.event, "filter": planned.filter, **numbers, "tasks": told})
-        return
-    show(found, told)
-    looked = f", looked at {preview.looked:,} rows" if preview.looked else ""
-    say(f"{planned.event} would move {_number(preview)} tasks{looked}")
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    try:
+        for _ in track(operation, operation.event, chunks, console=console, transient=True, disable=hidden):
+            pass
+    except BaseException:
+        say(f"operation {operation.id} is stored: xq operations TARGET {operation.id} --resume goes on with it")
+        raise
+    skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
+    moved = f"{operation.event}: {operation.done:,} tasks moved{skipped}"
+    return Answer(_document(operation), [], f"{moved}; operation {operation.id} is {operation.state}")
 
 
 def _document(operation: Operation[Any]) -> dict[str, Any]:
-    told = operation.as_dict()
-    for name in ("created", "updated"):
-        told[name] = None if told[name] is None else datetime.fromtimestamp(told[name], UTC)
-    return told
+    return operation.as_dict() | {"created": moment(operation.created), "updated": moment(operation.updated)}
 
 
-def _list(listed: list[Operation[Any]], json: bool) -> None:
-    told = [_document(each) for each in listed]
-    if json:
-        document(told)
-        return
-    names = ["id", "state", "event", "filter", "done", "skipped", "actor", "reason"]
-    for each in told:
-        if not each["filter"] and (tube := each["options"].get("tube")) is not None:
-            each["filter"] = f"tube:{quoted(tube)}"  # of a pause, and of a resume
-    rows = [[each["created"].strftime("%Y-%m-%d %H:%M:%S"), *(each[name] for name in names)] for each in told]
-    table(["begun", *names], rows)
+def _row(operation: Operation[Any]) -> dict[str, Any]:
+    told = _document(operation)
+    if not told["filter"] and (tube := told["options"].get("tube")) is not None:  # of a pause, and of a resume
+        told["filter"] = f"tube:{quoted(tube)}"
+    return {"begun": told["created"], **{name: told[name] for name in COLUMNS}}
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"act": act, "operations": operations}
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (act, operations)

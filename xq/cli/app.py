@@ -1,13 +1,17 @@
-"""The commands, by name. Nothing is imported here that --help does not need."""
+"""The commands, as a table. Nothing is imported here that --help does not need."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from xq.cli import acts, advice, metrics, queues, serve, tasks, tubes, watch, work
+from xq.cli import acts, queues, tasks, tubes, watch, work
+from xq.cli.output import Answer
+from xq.cli.targets import Json, Target, connected, queue_named
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
@@ -19,11 +23,28 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-GROUPS = {
-    "Tasks": tasks.COMMANDS | acts.COMMANDS,
-    "Queues": queues.COMMANDS,
-    "Looking on": watch.COMMANDS | advice.COMMANDS | serve.COMMANDS | metrics.COMMANDS,
-    "Workers": work.COMMANDS,
+
+def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
+    """Return a function for Typer: TARGET instead of the queue, the other arguments of `do`, and --json."""
+
+    def run(target: Target, json: Json = False, **given: Any) -> None:
+        with connected(queue_named(target)) as queue:
+            do(queue, **given).print(json)
+
+    target, json, _ = inspect.signature(run, eval_str=True).parameters.values()
+    _, *own = inspect.signature(do, eval_str=True).parameters.values()
+    parameters = [target, *own, json]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__name__, run.__doc__ = do.__name__.removesuffix("_"), do.__doc__
+    return run
+
+
+PANELS: dict[str, list[Callable[..., None]]] = {
+    "Tasks": [*map(on_a_queue, (*tasks.ON_A_QUEUE, *acts.ON_A_QUEUE))],
+    "Queues": [queues.stats, queues.upgrade, tubes.tubes, *map(on_a_queue, queues.ON_A_QUEUE)],
+    "Looking on": [watch.top, watch.tail, watch.health, *map(on_a_queue, watch.ON_A_QUEUE), work.serve, work.metrics],
+    "Workers": [work.worker],
 }
 
 
@@ -38,17 +59,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def xq(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """Tables that are queues: put tasks, look at them, move them, and run their workers."""
     name_program(f"xq {context.invoked_subcommand}")
 
 
-for panel, commands in GROUPS.items():
-    for name, command in commands.items():
-        app.command(name, rich_help_panel=panel)(command)
-app.command("tubes", rich_help_panel="Queues")(tubes.tubes)
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 for point in entry_points(group=ADAPTERS):
     point.load()(app)

@@ -1,127 +1,164 @@
-"""Find what a TARGET names: a queue of a Python module, or of a table in a database."""
+"""What commands are called with: a TARGET, which names a queue, and the arguments and options that they share."""
 
 from __future__ import annotations
 
-import importlib
+import getpass
+import pkgutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
+from typer import Argument, BadParameter, Context, Option, echo
 
-from xq.cli.output import Failure
 from xq.core.errors import BadValue, Error, shown
 from xq.core.ports import ErrorKind
 
 if TYPE_CHECKING:
-    from xq.handle import Queue
+    from xq import handle
+
+    Queue: TypeAlias = handle.Queue[Any]
+else:  # it is imported when a command runs: --help does without
+    Queue = Any
 
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
 
 
+class Unreachable(Error):
+    """The database does not answer, or fails."""
+
+
 def found(text: str) -> Any:
     """Return the object that `module:name.name` names, looked up from the working directory; or of an adapter."""
-    if "://" in text:
-        raise typer.BadParameter(
-            "a table of a database has no function: name one, as in xq worker module:function --queue URL#table"
-        )
-    module, colon, path = text.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    with errors_end_the_program():
-        for adapter in entry_points(group=ADAPTERS):
-            if (model := adapter.load()(text)) is not None:
-                return model
-    if not colon or not module or not path:
-        raise typer.BadParameter(
-            f"a target is module:Model, as app.models:Page, or sqlite:///app.db#page, or shop.Order where "
-            f"DJANGO_SETTINGS_MODULE is set; not {shown(text)}"
-        )
+    sys.path[:0] = [] if "" in sys.path else [""]
+    for adapter in entry_points(group=ADAPTERS):
+        if (model := adapter.load()(text)) is not None:
+            return model
     try:
-        thing: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+        return pkgutil.resolve_name(text)
+    except ValueError as error:
+        if not str(error).startswith("invalid format"):  # that of the module, while it is imported
             raise
-        raise Failure(f"there is no module {shown(error.name)}, seen from this directory") from error
-    except Error as error:
-        raise Failure(f"{module} cannot be imported: {error}") from error
-    for name in path.split("."):
-        if not hasattr(thing, name):
-            raise Failure(f"{shown(module)} has no {shown(path)}")
-        thing = getattr(thing, name)
-    return thing
+        raise BadParameter(
+            "a target is module:Model, as app.models:Page, or sqlite:///app.db#page, or shop.Order where "
+            f"DJANGO_SETTINGS_MODULE is set; not {shown(text)}. A table of a database has no function: "
+            "name one, as in xq worker module:function --queue URL#table"
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise Error(f"{text} cannot be imported from this directory: {error}") from error
 
 
-def queue_in(thing: Any, text: str) -> Queue[Any]:
+def queue_in(thing: Any, text: str) -> Queue:
     """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
-    from xq.handle import Queue
+    from xq import handle
     from xq.runtime.workers.worker import Worker
 
     for each in (thing, getattr(thing, "xq", None), getattr(getattr(thing, "model", None), "xq", None)):
-        if isinstance(each, Queue):
+        if isinstance(each, handle.Queue):
             return each
         if isinstance(each, Worker):
             return each.queue
-    raise Failure(
+    raise Error(
         f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
         "For a plain function there is xq worker module:function --queue module:Model"
     )
 
 
-def queue_named(text: str) -> Queue[Any]:
+def queue_named(text: str) -> Queue:
     """Return the queue that a target names: of a module, or of a table in the database of a URL."""
     if "://" not in text:
         return queue_in(found(text), text)
     from xq.adapters.peewee.tables import queue_of
 
     where, _, table = text.partition("#")
-    with errors_end_the_program():
-        return queue_of(where, table)
-
-
-@contextmanager
-def errors_end_the_program() -> Iterator[None]:
-    """End the program with a message if the block raises an error of xq."""
     try:
-        yield
+        return queue_of(where, table)
     except Error as error:
-        raise Failure(str(error)) from error
+        if type(error) is Error:  # neither a wrong name nor a wrong definition
+            raise Unreachable(str(error)) from error
+        raise
+
+
+def all_of(text: str) -> list[Queue]:
+    """Return the queue that a target names; of the URL of a database all that it has, and say which are left out."""
+    if "://" not in text or "#" in text:
+        return [queue_named(text)]
+    from xq.adapters.peewee.tables import queues_of
+
+    _, queues, left_out = queues_of(text)
+    for name, why in left_out.items():
+        echo(f"{name} is left out: {why}", err=True)
+    return queues
+
+
+def public(text: str) -> str:
+    """Return a target without the password of a URL."""
+    if "://" not in text:
+        return text
+    from xq.adapters.tubes import without_password
+
+    return without_password(text)
 
 
 @contextmanager
-def queue(text: str) -> Iterator[Queue[Any]]:
-    """Find a queue, and use it with a connection of its own. Its errors end the program with a message."""
-    with connected(queue_named(text)) as found:
-        yield found
+def connected(queue: Queue) -> Iterator[Queue]:
+    """Use a queue with a connection of its own.
 
-
-@contextmanager
-def connected(target: Queue[Any]) -> Iterator[Queue[Any]]:
-    """Use a queue with a connection of its own. Its errors end the program with a message."""
-    store = target.adapter.store
+    Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails.
+    """
+    store = queue.adapter.store
     try:
         with store.briefly_connected():
-            yield target
-    except Error as error:
-        raise Failure(str(error)) from error
-    except Exception as error:
-        if store.classify(error) is ErrorKind.NOT_DATABASE:
-            raise
-        raise Failure(f"the database of {target.name} fails: {error}") from error
-
-
-@contextmanager
-def wrong_use() -> Iterator[None]:
-    """End the program with 2 for a key, a filter or a cursor that is none."""
-    try:
-        yield
+            yield queue
     except BadValue as error:
-        raise typer.BadParameter(str(error)) from error
+        raise BadParameter(str(error)) from error
+    except Exception as error:
+        if isinstance(error, (Error, BrokenPipeError)) or store.classify(error) is ErrorKind.NOT_DATABASE:
+            raise
+        raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 
 
-def key_of(target: Queue[Any], text: str) -> Any:
-    """Return a key as the application has it."""
-    with wrong_use():
-        return target.adapter.tasks.key_in_text(text)
+def key_of(queue: Queue, text: str | None) -> Any:
+    """Return a key as the application has it; None if there is none."""
+    return None if text is None else queue.adapter.tasks.key_in_text(text)
+
+
+# arguments and options
+
+
+def _completed(values: Callable[[Queue], Iterable[str]]) -> Callable[[Context, str], list[str]]:
+    """Return what completes a word. A line that is being typed is wrong more often than not: then nothing does."""
+
+    def complete(context: Context, incomplete: str) -> list[str]:
+        target = next((word for word in context.args if ":" in word), "")
+        with suppress(BaseException), connected(queue_named(target)) as queue:
+            return sorted(value for value in values(queue) if value.lower().startswith(incomplete.lower()))
+        return []
+
+    return complete
+
+
+def _or_the_user(actor: str | None) -> str | None:
+    """Return who acts: as given, or the user of the system; None if that has no name."""
+    with suppress(OSError, KeyError, ImportError):
+        return getpass.getuser() if actor is None else actor
+    return None
+
+
+_states = _completed(lambda queue: queue.machine.states)
+_tubes = _completed(lambda queue: {*queue.stats().tube, *filter(None, queue.paused())})
+
+TARGET = "module:Model, seen from the working directory; or a queue of a database, as sqlite:///app.db#orders"
+Target = Annotated[str, Argument(metavar="TARGET", help=TARGET)]
+Targets = Annotated[list[str], Argument(metavar="TARGET...", help=TARGET)]
+Key = Annotated[str, Argument(metavar="KEY", help="the key of a task; one of several parts is a JSON array")]
+AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one task")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+State = Annotated[str | None, Option("--state", "-s", help="A state, by its letter.", autocompletion=_states)]
+Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.", autocompletion=_tubes)]
+Reason = Annotated[str | None, Option(help="Why, for the history.")]
+Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
+Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]
+Many = Annotated[int, Option("-n", min=1, help="At most this many.")]

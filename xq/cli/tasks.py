@@ -1,66 +1,50 @@
-"""Commands for tasks: put them, look at them, and move them as an operator."""
+"""Commands for tasks: put them, look at them, and move them one by one."""
 
 from __future__ import annotations
 
 import json as parser
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from xq.cli.options import Actor, Json, Key, Many, Reason, State, Target, Tube, Wanted, Yes, actor_of
-from xq.cli.output import ask, brief, document, say, seconds, shown, table
-from xq.cli.targets import key_of, queue, wrong_use
+from xq.cli.output import Answer, ask, moment, say, shown
+from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
 from xq.core.filters import Term, parse
 from xq.core.values import part_as_text
-
-if TYPE_CHECKING:
-    from xq.handle import Queue
+from xq.core.words import lasting
 
 PER_PUT = 1_000  # tasks that one statement puts
-PEEKED = 200  # characters of a value that peek shows
-# Characters that these columns keep on a narrow terminal; and the column of the errors.
-KEPT = {"key": 40, "state": 5}
-ERROR = 30
+CELL, PEEKED = 60, 200  # characters of a value in a table of tasks, and in peek
 
 
 def put(
-    target: Target,
-    task: Annotated[str, typer.Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")],
-    delay: Annotated[float | None, typer.Option(help="Seconds until it is ready.")] = None,
-    ttl: Annotated[float | None, typer.Option(help="Seconds until it is dropped.")] = None,
-    ttr: Annotated[float | None, typer.Option(help="Seconds that a worker has for it.")] = None,
-    json: Json = False,
-) -> None:
+    queue: Queue,
+    task: Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")],
+    delay: Annotated[float | None, Option(help="Seconds until it is ready.")] = None,
+    ttl: Annotated[float | None, Option(help="Seconds until it is dropped.")] = None,
+    ttr: Annotated[float | None, Option(help="Seconds that a worker has for it.")] = None,
+) -> Answer:
     """Put a task, and print its key."""
-    options: dict[str, Any] = {
-        name: value for name, value in (("delay", delay), ("ttl", ttl), ("ttr", ttr)) if value is not None
-    }
-    with queue(target) as found:
-        if task != "-":
-            told = described(found, found.put(_object(task), **options))
-            document(told) if json else print(key_text(told["key"]))
-            return
-        lines, n, last = _lines(sys.stdin), 0, 0
-        try:
-            while batch := list(islice(lines, PER_PUT)):
-                n += len(found.put_many([each for _, each in batch], **options))
-                last = batch[-1][0]
-        except BaseException:
-            if n:
-                say(f"{n:,} tasks are put, those of the lines up to {last:,}: go on behind these")
-            raise
-        document({"put": n}) if json else say(f"{n:,} tasks put")
-
-
-def _lines(texts: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number of each line that is not empty, and its task."""
-    for number, text in enumerate(texts, 1):
-        if text.strip():
-            yield number, _object(text, f"line {number:,}: ")
+    given = {"delay": delay, "ttl": ttl, "ttr": ttr}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if task != "-":
+        told = described(queue, queue.put(_object(task), **options))
+        return Answer(told, [key_text(told["key"])])
+    lines, n, last = ((at, text) for at, text in enumerate(sys.stdin, 1) if text.strip()), 0, 0
+    try:
+        while batch := list(islice(lines, PER_PUT)):
+            n += len(queue.put_many([_object(text, f"line {at:,}: ") for at, text in batch], **options))
+            last = batch[-1][0]
+    except BaseException:
+        if n:
+            say(f"{n:,} tasks are put, those of the lines up to {last:,}: go on behind these")
+        raise
+    return Answer({"put": n}, [], f"{n:,} tasks put")
 
 
 def _object(text: str, where: str = "") -> dict[str, Any]:
@@ -69,222 +53,139 @@ def _object(text: str, where: str = "") -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(f"{where}a task is a JSON object: {error}") from error
     if not isinstance(found, dict):
-        raise typer.BadParameter(f"{where}a task is a JSON object, not {shown(text)[:80]}")
+        raise typer.BadParameter(f"{where}a task is a JSON object, not {shown(text, 80)}")
     return found
 
 
-def peek(target: Target, key: Key, json: Json = False) -> None:
+# looking
+
+
+def peek(queue: Queue, key: Key) -> Answer:
     """Show one task: the first 200 characters of each value, the whole with --json."""
-    with queue(target) as found:
-        told = described(found, found.peek(key_of(found, key)))
-    if json:
-        document(told)
-    else:
-        fields = {name: _timed(found, name, value) for name, value in told["fields"].items()}
-        fields |= {name: str(fields[name]) for name in found.adapter.store.key}  # to be copied: without 1,000's comma
-        error = found.roles.get("error")
-        first, *traceback = str(fields.get(error) or "").strip().splitlines() or [""]
-        if traceback:
-            fields[error] = first
-        cells = [[name, brief(value, PEEKED)] for name, value in fields.items()]
-        table(["field", "value"], [["state", told["state"]], *cells])
-        for line in traceback:
-            print(shown(line))
+    told = described(queue, queue.peek(key_of(queue, key)))
+    first, *traceback = str(told["fields"].get(queue.roles.get("error")) or "").strip().splitlines() or [""]
+    fields = told["fields"] | ({queue.roles["error"]: first} if traceback else {})
+    rows = [{"field": name, "value": _cell(queue, name, value, PEEKED)} for name, value in fields.items()]
+    return Answer(told, [[{"field": "state", "value": told["state"]}, *rows], *map(shown, traceback)])
 
 
 def list_(
-    target: Target,
+    queue: Queue,
     wanted: Wanted = "",
     state: State = None,
     tube: Tube = None,
     n: Many = 50,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on behind the page before.")] = None,
-    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Show these fields only, after the state.")] = None,
-    json: Json = False,
-) -> None:
+    after: Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")] = None,
+) -> Answer:
     """List the tasks that a filter means, the next ones of each state first.
 
     The table has the first 60 characters of each value, and --json the whole.
     """
     short = [Term(name, "=", (value,)) for name, value in (("state", state), ("tube", tube)) if value is not None]
-    with queue(target) as found, wrong_use():
-        page = found.find(parse(wanted).with_terms(*short), n, after)
-        chosen = _fields_named(found, columns)
-        told = [described(found, each) for each in page.tasks]
-    if json:
-        document({"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended})
-        return
-    show(found, told, chosen)
-    if not page.ended:
-        say(f"{_looked(page.looked)}; there may be more: --after {page.next}")
+    page = queue.find(parse(wanted).with_terms(*short), n, after)
+    told = [described(queue, each) for each in page.tasks]
+    more = "" if page.ended else f"looked at {page.looked:,} rows; there may be more: --after {page.next}"
+    content = {"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended}
+    return Answer(content, table(queue, told), more)
 
 
-def _fields_named(found: Queue[Any], columns: str | None) -> list[str] | None:
-    """Return the fields that --columns names; None if it is not given."""
-    if columns is None:
-        return None
-    names = [name.strip() for name in columns.split(",")]
-    known = [field.name for field in found.adapter.store.fields]
-    if unknown := [name for name in names if name not in known]:
-        raise typer.BadParameter(f"there is no field {shown(unknown[0])}: there are {', '.join(known)}")
-    return names
-
-
-def failures(
-    target: Target,
-    wanted: Wanted = "",
-    n: Annotated[int, typer.Option("-n", min=1, help="At most this many groups.")] = 20,
-    json: Json = False,
-) -> None:
+def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     """Show the tasks that failed, in groups: those with the same class of error and the same message.
 
     A group's filter selects its tasks: xq list TARGET 'failure:0cb85332120a'.
     """
-    with queue(target) as found, wrong_use():
-        groups = found.failures(wanted, n)
-    if json:
-        told = [{**vars(group), "first": _moment(group.first), "last": _moment(group.last)} for group in groups]
-        document({"groups": told, "looked": groups.looked, "ended": groups.ended})
-        return
+    groups = queue.failures(wanted, n)
+    told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
-        [
-            group.count,
-            " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
-            group.title,
-            None if (last := _moment(group.last)) is None else last.strftime("%Y-%m-%d %H:%M:%S"),
-            key_text(group.key),
-            group.filter,
-        ]
+        {
+            "tasks": group.count,
+            "states": " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
+            "error": group.title,
+            "last": moment(group.last),
+            "one key": key_text(group.key),
+            "filter": group.filter,
+        }
         for group in groups
     ]
-    table(["tasks", "states", "error", "last", "one key", "filter"], rows)
-    if not groups.ended:
-        say(f"{_looked(groups.looked)}, buried tasks first; there are more: a filter, as state:buried, selects others")
+    more = f"looked at {groups.looked:,} rows, buried tasks first; there are more: a filter, as state:B, selects others"
+    content = {"groups": told, "looked": groups.looked, "ended": groups.ended}
+    return Answer(content, [rows], "" if groups.ended else more)
 
 
-def _looked(rows: int) -> str:
-    return f"looked at {rows:,} rows"
+def history(queue: Queue, key: AnyKey = None) -> Answer:
+    """Show the transitions of a task, or of all tasks, with the time in each state. Needs the feature history."""
+    told = [transition(each) for each in queue.history(key_of(queue, key))]
+    rows = [
+        {"at": exactly(each["at"])}
+        | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
+        | {"after": spent(each["seconds_in_source"]), "by": by(each)}
+        for each in told
+    ]
+    return Answer(told, [rows])
 
 
-def _moment(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC)
+# moving
 
 
 def dig(
-    target: Target,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="the key of one task")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="This many, the oldest first.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All buried tasks.")] = False,
+    queue: Queue,
+    key: AnyKey = None,
+    n: Annotated[int | None, Option("-n", min=1, help="This many, the oldest first.")] = None,
+    every: Annotated[bool, Option("--all", help="All buried tasks.")] = False,
     reason: Reason = None,
     actor: Actor = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Make buried tasks ready again: one by its key, or the oldest ones. Their attempts count on."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
-    with queue(target) as found:
-        one = None if key is None else key_of(found, key)
-        with found.acting(actor_of(actor), reason):
-            tasks = found.dig(n=n) if one is None else [found.dig(one)]
-        _moved(found, tasks, "dug", json)
+    one = key_of(queue, key)
+    with queue.acting(actor, reason):
+        return _moved(queue, queue.dig(n=n) if key is None else [queue.dig(one)], "dug")
 
 
-def kill(
-    target: Target, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False, json: Json = False
-) -> None:
-    """Delete a task, in whatever state it is."""
-    _one(target, key, "kill", "killed", (actor, reason), json, yes, "Delete")
+def _move(name: str, event: str, done: str, help: str) -> Callable[..., Answer]:
+    """Return the command that moves one task by an event."""
+
+    def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None) -> Answer:
+        task = key_of(queue, key)
+        with queue.acting(actor, reason):
+            return _moved(queue, [getattr(queue, event)(task)], done)
+
+    def asked(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
+        told = described(queue, queue.peek(key_of(queue, key)))
+        ask(f"{name.capitalize()} task {key} of {queue.name}, which is {told['state']}?", yes)
+        return move(queue, key, reason, actor)
+
+    made = asked if name in ("kill", "release") else move
+    made.__name__, made.__doc__ = name, help
+    return made
 
 
-def release(
-    target: Target, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False, json: Json = False
-) -> None:
-    """Take a task from the worker that has it, and make it ready."""
-    _one(target, key, "snatch", "released", (actor, reason), json, yes, "Release")
+MOVES = [
+    _move("kill", "kill", "killed", "Delete a task, in whatever state it is."),
+    _move("release", "snatch", "released", "Take a task from the worker that has it, and make it ready."),
+    _move("restart", "restart", "restarted", "Make a waiting or finished task ready again."),
+    _move("bury", "bury", "buried", 'Bury a task. Needs the feature buried="any".'),
+]
 
 
-def restart(target: Target, key: Key, reason: Reason = None, actor: Actor = None, json: Json = False) -> None:
-    """Make a waiting or finished task ready again."""
-    _one(target, key, "restart", "restarted", (actor, reason), json)
+def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
+    told = [described(queue, each) for each in tasks]
+    return Answer(told, [], f"{done}: {', '.join(key_text(each['key']) for each in told) or 'none'}")
 
 
-def bury(target: Target, key: Key, reason: Reason = None, actor: Actor = None, json: Json = False) -> None:
-    """Bury a task. Needs the feature buried="any"."""
-    _one(target, key, "bury", "buried", (actor, reason), json)
+# tasks and transitions, as documents and in tables
 
 
-def _one(
-    target: str,
-    key: str,
-    event: str,
-    done: str,
-    by: tuple[str | None, str | None],
-    json: bool,
-    yes: bool = True,
-    asked: str = "",
-) -> None:
-    actor, reason = by
-    with queue(target) as found:
-        task = key_of(found, key)
-        if not yes:
-            told = described(found, found.peek(task))
-            ask(f"{asked} task {key_text(told['key'])} of {found.name}, which is {told['state']}?", yes)
-        with found.acting(actor_of(actor), reason):
-            moved = getattr(found, event)(task)
-        _moved(found, [moved], done, json)
-
-
-def _moved(found: Queue[Any], tasks: Iterable[Any], done: str, json: bool) -> None:
-    told = [described(found, each) for each in tasks]
-    if json:
-        document(told)
-    else:
-        say(f"{done}: {', '.join(key_text(each['key']) for each in told) or 'none'}")
-
-
-def history(
-    target: Target,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="the key of one task")] = None,
-    json: Json = False,
-) -> None:
-    """Show the transitions of a task, or of all tasks, with the time in each state. Needs the feature history."""
-    with queue(target) as found:
-        rows = found.history(None if key is None else key_of(found, key))
-        told = [transition(each) for each in rows]
-    document(told) if json else table(TRANSITION, [transition_row(each) for each in told])
-
-
-# tasks and transitions as documents
-
-TRANSITION = ["at", "key", "tube", "from", "to", "event", "attempt", "after", "by"]
-
-
-def transition(row: Any) -> dict[str, Any]:
-    """Return a row of the history as a document."""
-    at = datetime.fromtimestamp(row.at_us / 1_000_000, UTC)
-    names = ("key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
-    dur_us = getattr(row, "dur_us", None)
-    after = None if dur_us is None else dur_us / 1_000_000
-    return {"id": row.id, "at": at, **{name: getattr(row, name) for name in names}, "seconds_in_source": after}
-
-
-def transition_row(told: dict[str, Any]) -> list[Any]:
-    cells = [told["key"], told["tube"], told["source"], told["target"], told["event"], told["attempt"]]
-    at, by = told["at"].strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], ": ".join(filter(None, (told["actor"], told["reason"])))
-    return [at, *cells, seconds(told["seconds_in_source"]), by]
-
-
-def described(found: Queue[Any], task: Any) -> dict[str, Any]:
+def described(queue: Queue, task: Any) -> dict[str, Any]:
     """Return a task as a document: its key, the letter of its state, and its fields."""
-    store = found.adapter.store
-    # Only these are known to be UTC.
-    moments = {name for role, name in found.roles.items() if role in ("runat", "deadline")}
-    fields = dict(found.adapter.tasks.data(task))
-    for name in moments & fields.keys():
-        if isinstance(fields[name], datetime) and not fields[name].tzinfo:
-            fields[name] = fields[name].replace(tzinfo=UTC)
-    parts = [part_as_text(fields[name]) for name in store.key]
-    letter = found.adapter.state_of(fields[found.roles["status"]])
+    adapter, roles = queue.adapter, queue.roles
+    fields = dict(adapter.tasks.data(task))
+    for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
+        if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
+            fields[name] = at.replace(tzinfo=UTC)
+    parts = [part_as_text(fields[name]) for name in adapter.store.key]
+    letter = adapter.state_of(fields[roles["status"]])
     return {"key": parts[0] if len(parts) == 1 else parts, "state": letter, "fields": fields}
 
 
@@ -295,66 +196,66 @@ def key_text(key: Any) -> str:
     return parser.dumps([part_as_text(part) for part in key], default=str)
 
 
-def show(found: Queue[Any], told: list[dict[str, Any]], chosen: list[str] | None = None) -> None:
-    """Print tasks as a table: the key, the state, who has the taken ones and for how long, and the other fields.
+def _cell(queue: Queue, name: str, value: Any, most: int) -> Any:
+    """Return the value of a field for a table."""
+    if name in queue.adapter.store.key:
+        return str(part_as_text(value))  # to be copied: without the comma of thousands
+    if not isinstance(value, (int, float)):
+        return None if value is None else shown(value, most)
+    timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))
+    return (moment(value) if timed else None) or value  # a number that is beyond the calendar stays one
 
-    The error comes before the other fields, so that a narrow terminal shows it. `chosen` are the fields, if not all.
+
+def filled(queue: Queue, told: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a task for a table, the error first, without empty ones, its key, status and owner.
+
+    Of a text it is the first line: an error ends in a traceback, which `peek` shows.
     """
-    if chosen is None:
-        listed = [filled(found, each) for each in told]
-        there = [name for name in (told[0]["fields"] if told else ()) if any(name in fields for fields in listed)]
-        names = sorted(there, key=lambda name: name != found.roles.get("error"))
-    else:
-        names, listed = chosen, [_cells(found, each["fields"]) for each in told]
-    now, taken = found.adapter.inspection.moment(), {}
+    roles = queue.roles
+    hidden = {*queue.adapter.store.key, roles.get("owner"), roles["status"] if told["state"] else None}
+    named = sorted(told["fields"].items(), key=lambda each: each[0] != roles.get("error"))
+    cells = {
+        name: _cell(queue, name, value.strip().partition("\n")[0] if isinstance(value, str) else value, CELL)
+        for name, value in named
+        if name not in hidden
+    }
+    return {name: cell for name, cell in cells.items() if cell not in (None, "")}
+
+
+def table(queue: Queue, told: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield tasks as a table: the key, the state, the error, who has the taken ones and for how long, other fields."""
+    taken, now, error = {}, queue.adapter.inspection.moment(), queue.roles.get("error", "error")
     if any(each["state"] == "T" for each in told):
-        taken = {key_text(key): (session, since) for key, session, since in found.taken()}
-    holders = [taken.get(key_text(each["key"]), (None, None)) for each in told]
-    held = ["taken for", "session"] if any(session for session, _ in holders) else []
+        taken = {key_text(key): (session, since) for key, session, since in queue.taken()}
     rows = []
-    for each, fields, (session, since) in zip(told, listed, holders, strict=True):
-        by = [since and seconds(now - since), session] if held else []
-        rows.append([key_text(each["key"]), each["state"], *by, *(fields.get(name) for name in names)])
-    narrow = table(["key", "state", *held, *names], rows, KEPT | {found.roles.get("error", "error"): ERROR})
-    if narrow:
-        say(f"no room for {', '.join(narrow)}: --columns chooses, --json has all")
+    for each in told:
+        session, since = taken.get(key_text(each["key"]), (None, None))
+        row = {"key": key_text(each["key"]), "state": each["state"], error: None}
+        row |= {"taken for": spent(since and now - since), "session": session}
+        # A field that is named as one of these has a dot before it.
+        rows.append(row | {f".{name}" if row.get(name) else name: cell for name, cell in filled(queue, each).items()})
+    yield rows
 
 
-def filled(found: Queue[Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a task for a table, without empty ones, and without its key, its status and its owner."""
-    repeated = {*found.adapter.store.key, found.roles.get("owner"), found.roles["status"] if told["state"] else None}
-    fields = {name: value for name, value in told["fields"].items() if name not in repeated}
-    return {name: value for name, value in _cells(found, fields).items() if value not in (None, "")}
+def transition(row: Any) -> dict[str, Any]:
+    """Return a row of the history as a document."""
+    names = ("key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
+    told = {"id": row.id, "at": moment(row.at_us / 1e6), **{name: getattr(row, name) for name in names}}
+    dur_us = getattr(row, "dur_us", None)
+    return told | {"seconds_in_source": None if dur_us is None else dur_us / 1e6}
 
 
-def _cells(found: Queue[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: brief(_first_line(_timed(found, name, value))) for name, value in fields.items()}
+def exactly(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _first_line(value: Any) -> Any:
-    """Return the first line of a text: an error ends in a traceback, which `peek` shows in full."""
-    return value.strip().partition("\n")[0] if isinstance(value, str) else value
+def spent(seconds: float | None) -> str:
+    return "" if seconds is None else lasting(seconds)
 
 
-def _timed(found: Queue[Any], name: str, value: Any) -> Any:
-    """Return a time that the queue writes as a number of seconds as a date; other values as they are."""
-    if name not in (found.roles.get("runat"), found.roles.get("deadline")) or not isinstance(value, (int, float)):
-        return value
-    try:
-        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # beyond the calendar
-        return value
+def by(told: dict[str, Any]) -> str:
+    """Return who made a transition, and why."""
+    return ": ".join(filter(None, (told["actor"], told["reason"])))
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "put": put,
-    "peek": peek,
-    "list": list_,
-    "failures": failures,
-    "dig": dig,
-    "kill": kill,
-    "release": release,
-    "restart": restart,
-    "bury": bury,
-    "history": history,
-}
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (put, peek, list_, failures, history, dig, *MOVES)

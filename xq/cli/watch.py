@@ -1,218 +1,218 @@
-"""Commands that go on: the queue as it changes, and its transitions as they commit."""
+"""Commands for those who look on: transitions as they commit, a screen that is refreshed, reasons, what is wrong."""
 
 from __future__ import annotations
 
-import json as parser
+import os
+import re
+import select
 import sys
+import termios
 import time
+import tty
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import contextmanager
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from xq.cli.keys import keys
-from xq.cli.options import Json, Target
-from xq.cli.output import document, plain, seconds, shown
-from xq.cli.targets import key_of, queue
-from xq.cli.tasks import described, filled, key_text, transition, transition_row
+from xq.cli.output import Answer, json_text, shown, table
+from xq.cli.queues import pauses
+from xq.cli.targets import (
+    AnyKey,
+    Json,
+    Key,
+    Queue,
+    Target,
+    Targets,
+    Unreachable,
+    connected,
+    key_of,
+    public,
+    queue_named,
+)
+from xq.cli.tasks import by, described, exactly, spent, transition
+from xq.cli.tasks import table as tasks
 from xq.core.machine import READY
 from xq.core.words import NAMES
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xq.handle import Queue
-
 PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
-LATE = 10_000  # transitions among which those of a transaction that committed later are looked for
+LATE = 10_000  # ids below the newest one, of transactions that may still commit
+HEALTH = {"healthy": 0, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 SPAN = 10  # looks over which rates are computed
-ROWS = 10  # tasks and errors that top shows
+ROWS = 10  # tasks and errors that are shown
+KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
+STEPS = {"s": 1, "\x1b[B": 1, "\x1b[C": 1, "\x1b[A": -1, "\x1b[D": -1}  # to another state, also by arrows
+
+Looks = deque[tuple[float, Counter[str]]]  # when each was, and how often each transition had been made
 
 
 def tail(
     target: Target,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="the key of one task")] = None,
-    n: Annotated[int, typer.Option("-n", min=0, help="Begin with this many of the last transitions.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Do not wait for more.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON document in each line.")] = False,
+    key: AnyKey = None,
+    n: Annotated[int, Option("-n", min=0, help="Begin with this many of the last transitions.")] = 10,
+    once: Annotated[bool, Option("--once", help="Do not wait for more.")] = False,
+    json: Annotated[bool, Option("--json", help="Print a JSON document in each line.")] = False,
 ) -> None:
     """Follow the transitions of a queue, or of one task, as they commit. Needs the feature history."""
-    with queue(target) as found:
-        for row in _transitions(found, n, once, None if key is None else key_of(found, key)):
+    with connected(queue_named(target)) as queue:
+        for row in _transitions(queue, n, once, key_of(queue, key)):
             told = transition(row)
-            if json:
-                print(parser.dumps(plain(told), ensure_ascii=False))
-            else:
-                at, of, tube, source, into, event, attempt, _, by = transition_row(told)
-                more = "".join(
-                    f" {name}={shown(value)}"
-                    for name, value in (("tube", tube), ("attempt", attempt), ("by", by))
-                    if value
-                )
-                print(f"{at} {shown(of)} {source}-{into} {event}{more}")
-            sys.stdout.flush()
+            more = {name: told[name] for name in ("tube", "attempt")} | {"by": by(told)}
+            line = f"{exactly(told['at'])} {shown(told['key'])} {told['source']}-{told['target']} {told['event']}"
+            line += "".join(f" {name}={shown(value)}" for name, value in more.items() if value)
+            print(json_text(told, indent=None) if json else line, flush=True)
 
 
-def _transitions(found: Queue[Any], n: int, once: bool, key: Any) -> Iterator[Any]:
+def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
     """Yield the last `n` transitions, of a task or of all, and those that follow.
 
-    A transaction may commit after others with greater ids.
+    A transaction may commit after others with greater ids, so each look reads the last LATE ids again.
     """
-    inspection = found.adapter.inspection
+    inspection, seen = queue.adapter.inspection, set[int]()
     newest = inspection.newest()
     if key is not None:
-        earlier = [row for row in found.history(key) if row.id <= newest]
+        earlier = [row for row in queue.history(key) if row.id <= newest]
         yield from earlier[max(0, len(earlier) - n) :]
-    since, seen = newest if key is not None else max(0, newest - n), deque[int](maxlen=LATE)
-    known = set[int]()
+    first = since = newest if key is not None else max(0, newest - n)
     while True:
-        rows = inspection.after(max(since, (seen[0] if seen else since + 1) - 1), LATE + AT_ONCE)
-        for row in rows:
-            if row.id in known:
-                continue
-            if len(seen) == LATE:
-                known.discard(seen[0])
-            seen.append(row.id)
-            known.add(row.id)
-            if key is None or str(row.key) == str(key):
+        for row in inspection.after(since, LATE + AT_ONCE):
+            if row.id not in seen and (key is None or str(row.key) == str(key)):
                 yield row
+            seen.add(row.id)
+        since = max([first, *(id - LATE for id in seen)])
+        seen = {id for id in seen if id > since}
         if once:
             return
         time.sleep(PAUSE)
 
 
+def why(queue: Queue, key: Key) -> Answer:
+    """Print why a task is not running."""
+    told = queue.why(key_of(queue, key))
+    return Answer(told, told)
+
+
+def doctor(queue: Queue) -> Answer:
+    """Print what is wrong or slow, and what to do. It reads the whole table. Exits with 1 if anything is."""
+    found = queue.doctor()
+    wrong = any(not each.do.startswith("optional") for each in found)
+    lines = ["\n  ".join([each.what, *each.do.splitlines()]) for each in found]
+    return Answer([each._asdict() for each in found], lines, "" if found else "nothing is wrong", int(wrong))
+
+
+def health(
+    targets: Targets,
+    max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
+    max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
+    json: Json = False,
+) -> None:
+    """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
+    told = []
+    for target in targets:
+        try:
+            with connected(queue_named(target)) as queue:
+                state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
+        except Unreachable as error:
+            state, sentence = "unreachable", " ".join(str(error).split())
+        told.append({"target": public(target), "state": state, "sentence": sentence})
+    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
+    Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
+
+
+# live
+
+
 def top(
     target: Target,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    every: Annotated[float, Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Option("--once", help="Look once, and end.")] = False,
     json: Json = False,
 ) -> None:
     """Show a queue live: numbers, rates, waits, tasks. Keys: s or an arrow for another state, p to pause, q to end."""
-    with queue(target) as found:
-        look = _Look(found)
-        if json or once or not sys.stdout.isatty():
-            told = look.now(next(iter(found.machine.states)))
-            if json:
-                document(told)
-            else:
-                _print(_screen(found, told))
-            return
-        _live(found, look, every)
+    with connected(queue_named(target)) as queue:
+        states, looks, place, paused = list(queue.machine.states), Looks(maxlen=SPAN), 0, False
+        if once or json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            told = _look(queue, states[0], looks)
+            return Answer(told, _screen(queue, told)).print(json)
+        from rich.console import Group
+        from rich.live import Live
+        from rich.text import Text
+
+        with _keys() as pressed, Live(auto_refresh=False, screen=True) as live:
+            while True:
+                if not paused:
+                    lines = _screen(queue, _look(queue, states[place % len(states)], looks))
+                    width = live.console.width
+                    parts = [Text(line) if isinstance(line, str) else table(line, width) for line in lines]
+                    live.update(Group(*parts), refresh=True)
+                for key in pressed(every):
+                    if key == "q":
+                        return None
+                    paused ^= key == "p"
+                    place += STEPS.get(key, 0)
 
 
-class _Look:
-    """What top shows, with rates over the last looks."""
+@contextmanager
+def _keys() -> Iterator[Callable[[float], list[str]]]:
+    """Yield a function that waits so many seconds for keys, pressed without Enter, and returns them."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
 
-    def __init__(self, found: Queue[Any]) -> None:
-        self._found = found
-        self._before: deque[tuple[float, Counter[str]]] = deque(maxlen=SPAN)
+    def pressed(seconds: float) -> list[str]:
+        there, _, _ = select.select([terminal], [], [], seconds)
+        return KEY.findall(os.read(terminal, 1024).decode(errors="replace")) if there else []
 
-    def now(self, state: str) -> dict[str, Any]:
-        found, at = self._found, time.monotonic()
-        stats = found.stats()
-        times = Counter(stats.transition)
-        self._before.append((at, times))
-        began, first = self._before[0]
-        span = at - began
-        rates = {name: (n - first[name]) / span for name, n in times.items()} if span else {}
-        keeps = found.machine.settings.history is not None
-        times_in = found.adapter.inspection.times() if keeps else {}
-        tasks = [described(found, each) for each in found.by_state(found.statuses[state], ROWS)]
-        return {
-            "counts": stats.counts,
-            "per_second": rates,
-            "seconds_in_state": {
-                name: {f"p{at}": value for at, value in times_in[name].items()}
-                for name in stats.counts
-                if name in times_in
-            },
-            "oldest_ready": _oldest(found) if keeps and stats.counts[READY] else None,
-            "sessions": len(found.adapter.inspection.online()),
-            "paused": found.paused(),
-            "errors": _errors(found),
-            "state": state,
-            "tasks": tasks,
-        }
+    tty.setcbreak(terminal)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def _oldest(found: Queue[Any]) -> float | None:
-    """Return for how many seconds the next task has been ready; None if the history does not say."""
-    tasks = found.find(f"state:{READY}", 1).tasks
-    return found.adapter.inspection.time_in(READY, tasks[0]) if tasks else None
+def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
+    """Return what top shows, with rates since the first of the last looks."""
+    numbers, inspection = queue.stats(), queue.adapter.inspection
+    looks.append((time.monotonic(), Counter(numbers.transition)))
+    (began, first), (now, last) = looks[0], looks[-1]
+    times = inspection.times() if queue.machine.settings.history is not None else {}
+    failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
+    return {
+        "counts": numbers.counts,
+        "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
+        "seconds_in_state": {name: {f"p{at}": value for at, value in each.items()} for name, each in times.items()},
+        "oldest_ready": queue.oldest_ready(),
+        "sessions": len(inspection.online()),
+        "paused": queue.paused(),
+        "errors": {group.title: group.count for group in failed},
+        "state": state,
+        "tasks": [described(queue, each) for each in queue.by_state(queue.statuses[state], ROWS)],
+    }
 
 
-def _errors(found: Queue[Any]) -> dict[str, int]:
-    """Return the largest groups of buried tasks, by what their errors have in common, and their sizes."""
-    if "error" not in found.roles or "B" not in found.machine.states:
-        return {}
-    return {group.title: group.count for group in found.failures("state:buried", ROWS)}
+def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
+    """Yield lines and tables."""
+    rates, age = told["per_second"], told["oldest_ready"]
+    since = "" if age is None or not told["counts"][READY] else f"   oldest ready: {spent(age)}"
+    paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
+    yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 
+    def rate(*ends: str) -> str:
+        found = [each for name, each in rates.items() if name.startswith(ends[0]) and name.endswith(ends[1])]
+        return f"{sum(found):,.1f}" if rates else "–"  # one look knows no rates
 
-def _screen(found: Queue[Any], told: dict[str, Any]) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    def grid(*columns: str) -> Table:
-        made = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            made.add_column(
-                column, justify="left" if column in ("", "task", "error", "state") else "right", no_wrap=True
-            )
-        return made
-
-    rates: dict[str, float] = told["per_second"]
-    states = grid("state", "", "tasks", "in/s", "out/s", "p50", "p99")
-    for state, n in told["counts"].items():
-        into = sum(rate for name, rate in rates.items() if name.endswith(f"-{state}"))
-        out = sum(rate for name, rate in rates.items() if name.startswith(f"{state}-"))
-        spent = told["seconds_in_state"].get(state, {})
-        marked = Text(state, style="bold reverse" if state == told["state"] else "bold")
-        per_second = [f"{rate:,.1f}" if rates else "–" for rate in (into, out)]  # one look knows no rates
-        cells = [f"{n:,}", *per_second, seconds(spent.get("p50")), seconds(spent.get("p99"))]
-        states.add_row(marked, NAMES.get(state, ""), *cells)
-    paused = ", ".join("the queue" if tube is None else tube for tube in told["paused"])
-    oldest = "" if told["oldest_ready"] is None else f"   oldest ready: {seconds(told['oldest_ready'])}"
-    title = f"{found.name}   {told['sessions']} sessions{oldest}{f'   paused: {paused}' if paused else ''}"
-    parts: list[RenderableType] = [Text(title, style="bold"), Text(), states]
+    yield [
+        {"state": state, "": NAMES.get(state, ""), "tasks": n}
+        | {"in/s": rate("", f"-{state}"), "out/s": rate(f"{state}-", "")}
+        | {name: spent(each) for name, each in told["seconds_in_state"].get(state, {}).items()}
+        for state, n in told["counts"].items()
+    ]
     if told["errors"]:
-        errors = grid("buried", "error")
-        for line, n in told["errors"].items():
-            errors.add_row(f"{n:,}", Text(shown(line), overflow="ellipsis", no_wrap=True))
-        parts += [Text(), errors]
-    tasks = grid("task", "")
-    for each in told["tasks"]:
-        fields = " ".join(f"{name}={shown(value)}" for name, value in filled(found, each).items())
-        tasks.add_row(shown(key_text(each["key"])), Text(fields, overflow="ellipsis", no_wrap=True))
-    return Group(*parts, Text(), Text(f"in {told['state']}, the next ones first", style="bold"), tasks)
+        yield ""
+        yield [{"buried": n, "error": error} for error, n in told["errors"].items()]
+    yield f"\nin {told['state']}, the next ones first"
+    yield from tasks(queue, told["tasks"])
 
 
-def _print(screen: RenderableType) -> None:
-    from rich.console import Console
-
-    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(screen)
-
-
-def _live(found: Queue[Any], look: _Look, every: float) -> None:
-    from rich.live import Live
-
-    states = list(found.machine.states)
-    place, paused = 0, False
-    with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
-        while True:
-            if not paused:
-                live.update(_screen(found, look.now(states[place])), refresh=True)
-            key = pressed(every)
-            if key == "q":
-                return
-            if key == "p":
-                paused = not paused
-            elif key in ("s", "right", "down"):
-                place = (place + 1) % len(states)
-            elif key in ("left", "up"):
-                place = (place - 1) % len(states)
-
-
-COMMANDS: dict[str, Callable[..., None]] = {"top": top, "tail": tail}
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (why, doctor)

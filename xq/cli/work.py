@@ -1,82 +1,143 @@
-"""The command that runs workers."""
+"""Commands of processes that go on: workers, their metrics, and the console in the browser."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Context, Option
 
-from xq.cli.metrics import needs_prometheus
-from xq.cli.output import Failure
-from xq.cli.targets import found, queue_in, queue_named
+from xq.cli.output import say
+from xq.cli.targets import TARGET, Targets, all_of, found, queue_in, queue_named
+from xq.core.errors import Error
+
+ALL = f"{TARGET}; or sqlite:///app.db: all queues and tubes that it has"
+TOKEN = "What to log in with. Better than here: in the environment."
+HELP = "module:handler, decorated by @Page.xq.worker; or a queue"
+Several = list[str] | None
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Run the imports of the block; without the packages of an extra end the program with what to do."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Error(f"{error.name} is not installed: pip install 'xq-tables[{name}]'") from error
+
+
+def metrics(targets: Targets) -> None:
+    """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
+    with extra("metrics"):
+        from xq.metrics import Metrics
+    read = Metrics([queue_named(target) for target in targets], past=True, fresh_for=60)
+    body, _ = read.scrape()
+    print(body.decode(), end="")
+    if failed := read.failed():
+        raise Error(f"the database of {', '.join(failed)} fails: the log has the error")
 
 
 def worker(
-    targets: Annotated[
-        list[str], typer.Argument(metavar="TARGET...", help="module:handler, decorated by @Page.xq.worker; or a queue")
-    ],
-    queue: Annotated[
-        str | None, typer.Option(help="module:Model, or URL#table: the queue of a plain function.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="How many tasks at a time.")] = None,
-    kind: Annotated[str | None, typer.Option(help="thread, process or asyncio.")] = None,
-    tube: Annotated[list[str] | None, typer.Option("--tube", "-t", help="Only this tube; may be repeated.")] = None,
-    until_empty: Annotated[bool, typer.Option(help="End when no task is ready.")] = False,
-    max_tasks: Annotated[int | None, typer.Option(min=1, help="End after this many tasks.")] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus here; 0: on a free port.")
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(help="The address of that port.")] = "127.0.0.1",
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice: all.")] = 0,
+    targets: Annotated[list[str], Argument(metavar="TARGET...", help=HELP)],
+    queue: Annotated[str, Option(help="module:Model, or URL#table: the queue of a plain function.")] = "",
+    workers: Annotated[int | None, Option(min=1, help="How many tasks at a time.")] = None,
+    kind: Annotated[str | None, Option(help="thread, process or asyncio.")] = None,
+    tube: Annotated[list[str] | None, Option("--tube", "-t", help="Only this tube; may be repeated.")] = None,
+    until_empty: Annotated[bool, Option("--until-empty", help="End when no task is ready.")] = False,
+    max_tasks: Annotated[int | None, Option(min=1, help="End after this many tasks.")] = None,
+    metrics_port: Annotated[int | None, Option(min=0, max=65535, help="Serve /metrics here; 0: any port.")] = None,
+    metrics_host: Annotated[str, Option(help="The address of that port.")] = "127.0.0.1",
+    verbose: Annotated[int, Option("--verbose", "-v", count=True, help="Say more; twice: all.")] = 0,
 ) -> None:
     """Run workers until SIGTERM or SIGINT. Then they finish their tasks; a second signal releases these."""
-    from xq.core.errors import Error
-    from xq.runtime.workers.program import Assignment, assignment_of, assignments_of, run_assignments
+    from xq.runtime.workers.program import assignment_of, assignments_of, run_assignments
     from xq.runtime.workers.worker import Options, Worker
 
-    level = [logging.INFO, logging.DEBUG][min(verbose, 1)]
+    level = logging.DEBUG if verbose > 1 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def assigned(text: str) -> list[Assignment]:
+    options: dict[str, Any] = {name: each for name, each in (("workers", workers), ("kind", kind)) if each is not None}
+    assignments = []
+    for text in targets:
         thing = found(text)
-        if not isinstance(thing, Worker) and queue is not None:
+        if queue and not isinstance(thing, Worker):
             thing = Worker(queue_named(queue), thing, Options())
-        if isinstance(thing, Worker):
-            return [assignment_of(changed(thing), None, tube)]
-        target = queue_in(thing, text)
-        if not target.handlers:
-            raise Failure(
-                f"{text} has no worker in the modules that are imported: decorate a function with @Page.xq.worker, "
-                "and name it as module:function"
-            )
-        for each in target.handlers.values():
-            changed(each)
-        return assignments_of(target, None, tube)
-
-    def changed(worker: Worker[Any]) -> Worker[Any]:
-        worker.options = replace(worker.options, **given).checked(worker.queue, worker.function)
-        return worker
-
-    given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("kind", kind)) if value is not None}
-    try:
-        assignments = [each for text in targets for each in assigned(text)]
-        with _metrics([each.worker for each in assignments], metrics_host, metrics_port):
-            run_assignments(assignments, until_empty, max_tasks)
-    except Error as error:
-        raise Failure(str(error)) from error
+        handlers = [thing] if isinstance(thing, Worker) else [*queue_in(thing, text).handlers.values()]
+        if not handlers:
+            raise Error(f"{text} has no worker: decorate a function by @Page.xq.worker, and name it as module:function")
+        for each in handlers:
+            each.options = replace(each.options, **options).checked(each.queue, each.function)
+        alone = isinstance(thing, Worker)
+        assignments += [assignment_of(thing, None, tube)] if alone else assignments_of(handlers[0].queue, None, tube)
+    serves: AbstractContextManager[object] = nullcontext()
+    if metrics_port is not None:
+        with extra("metrics"):
+            from xq.metrics import serving
+        serves = serving([each.worker for each in assignments], metrics_host, metrics_port)
+    with serves:
+        run_assignments(assignments, until_empty, max_tasks)
 
 
-def _metrics(workers: list[Any], host: str, port: int | None) -> AbstractContextManager[object]:
-    """Return a context manager that serves the metrics of these workers, if there is a port."""
-    if port is None:
-        return nullcontext()
-    with needs_prometheus():
-        from xq.metrics import serving
-    return serving(workers, host, port)
+def serve(
+    context: Context,
+    targets: Annotated[list[str], Argument(metavar="TARGET...", help=ALL)],
+    host: Annotated[str, Option(help="The address to listen on. Others than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8320,
+    token: Annotated[str | None, Option(envvar="XQ_TOKEN", help=TOKEN)] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Show, and change nothing.")] = False,
+    name: Annotated[str | None, Option(help="What this environment is called, as production.")] = None,
+    colour: Annotated[str | None, Option(help="The colour of this environment, as '#b3261e'.")] = None,
+    hosts: Annotated[Several, Option("--allow-host", help="A name by which browsers reach it.")] = None,
+    user: Annotated[str | None, Option("--user-header", help="The header in which a proxy names its user.")] = None,
+    proxies: Annotated[Several, Option("--proxy", help="The proxy's address, if it is another machine.")] = None,
+    rights: Annotated[str, Option("--role", help="viewer, operator or admin.")] = "admin",
+    hide: Annotated[Several, Option(help="A field whose value is not shown; may be repeated.")] = None,
+    metrics: Annotated[str, Option(help="/metrics for Prometheus: off, token or open.")] = "off",
+    activity: Annotated[str | None, Option(metavar="TABLE", help="That of `xq spark stream`, shown as a page.")] = None,
+) -> None:
+    """Serve a console in the browser: what is in the queues, what failed, and why, with buttons to mend it."""
+    with extra("serve"):
+        import uvicorn
+
+        from xq.serve import app
+        from xq.serve.login import is_loopback
+    if not is_loopback(host) and not token:
+        raise Error(
+            f"{host} is reached from other machines, so the console needs a token: set XQ_TOKEN in the "
+            "environment, to at least 16 characters that cannot be guessed"
+        )
+    options = {name: each for name, each in context.params.items() if name not in ("targets", "host", "port")}
+    shown = [each for target in targets for each in _shown(target)]
+    options |= {"token": token or None, "hosts": [*(hosts or ()), host], "proxies": proxies or (), "hide": hide or ()}
+    console = app(shown, **options)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: Any = None) -> None:
+            console.close()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(console, host=host, port=port, log_level="warning", server_header=False)
+    config.proxy_headers = False  # the console itself decides whose headers it believes
+    config.timeout_graceful_shutdown = 1  # pages that follow the console never end their requests
+    say(f"the console: http://{f'[{host}]' if ':' in host else host}:{port or '(a free port)'}/  (Ctrl-C ends it)")
+    Server(config).run()
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"worker": worker}
+def _shown(target: str) -> Iterator[Any]:
+    """Yield what a target names: queues and tubes. A database without the name of a table is all that it has."""
+    if "://" not in target:
+        thing = found(target)
+        yield thing if hasattr(getattr(thing, "model", None), "xq") else queue_in(thing, target)
+        return
+    queues, tubes = all_of(target), []
+    if "#" not in target:
+        from xq import Tubes
+        from xq.adapters.peewee.tables import database_errors
+
+        with database_errors():
+            tubes = [*Tubes(target).tube.values()]
+    if not queues and not tubes:
+        raise Error("no queue is installed in this database, and no tube: xq upgrade installs one")
+    yield from [*queues, *tubes]

@@ -32,7 +32,7 @@ LISTED = 5  # keys that a message names
 
 
 class Finding(NamedTuple):
-    """What is wrong or slow, and what to do."""
+    """What is wrong or slow, and what to do, with the SQL that mends it if there is some."""
 
     what: str
     do: str
@@ -238,6 +238,9 @@ class Inspection:
             return
         for line in binding.installation.check():
             yield Finding(line, "install() creates what is missing; recount() counts anew")
+        for name, ddl in binding.dialect.drifted(self.database.store).items():
+            mended = f"run this while no other program writes to the table, then recount():\n{ddl.rstrip()}"
+            yield Finding(f"the {name} is not the one that install() creates", mended)
         for line in binding.installation.advice():
             yield Finding(line.removeprefix("advice: "), "optional: it would be cheaper")
         yield from self._sessions()
@@ -315,11 +318,11 @@ class Inspection:
 
     def _of_the_database(self) -> Iterator[Finding]:
         dialect = self.database.dialect
-        for who, seconds in self._open_transactions():
-            yield Finding(
-                f"{who} has a transaction open for {_seconds(float(seconds))}",
-                "end it: deleted rows cannot be reclaimed meanwhile, and each take passes them",
-            )
+        for place, (who, seconds, ends) in enumerate(self._open_transactions()):
+            since = "an old snapshot" if seconds is None else f"a transaction open for {_seconds(float(seconds))}"
+            oldest = "" if place or seconds is None else ", and holds the oldest snapshot"
+            mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
+            yield Finding(f"{who} has {since}{oldest}", mended)
         for live, dead in self._run(dialect.dead_rows) if dialect.dead_rows else ():
             if dead > max(FEW, DEAD * (live + dead)):
                 yield Finding(

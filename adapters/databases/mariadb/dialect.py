@@ -91,9 +91,10 @@ class Mariadb(MariadbObjects):
     from_there = "connect to the database"
 
     open_transactions = (
-        "SELECT CONCAT('connection ', trx_mysql_thread_id), TIMESTAMPDIFF(SECOND, trx_started, NOW()) "
-        "FROM information_schema.innodb_trx "
-        "WHERE trx_mysql_thread_id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND"
+        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
+        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
+        "ORDER BY trx_started"
     )
 
     session_sql = SessionSql(

@@ -138,6 +138,20 @@ class MariadbObjects(Server):
             return f"({UNSEEN}," in str(error)
         return True
 
+    @property
+    def definitions(self) -> str:
+        table = self.literal(self.source.name)
+        added = [self.literal(self.name(each)) for each in ("unique", "utube")]  # with the column that they are of
+        return (
+            "SELECT index_name, CONCAT(IF(MIN(non_unique), '', 'UNIQUE '), 'INDEX ', index_name, "
+            f"IF(index_name IN ({', '.join(added)}), '', {self.literal(f' ON {self.table_in_schema}')}), "
+            "GROUP_CONCAT(column_name, COALESCE(sub_part, '') ORDER BY seq_in_index)) "
+            "FROM information_schema.statistics "
+            f"WHERE table_schema = {self._schema} AND table_name = {table} GROUP BY index_name "
+            "UNION ALL SELECT trigger_name, action_statement FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
+        )
+
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
             "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "

@@ -58,11 +58,17 @@ class Postgres(PostgresObjects):
     )
     from_there = "connect with a search_path that begins with"
 
+    # A slot has no time: it is reported if nobody reads it.
     open_transactions = (
-        "SELECT 'process ' || pid || ' of ' || usename || CASE application_name WHEN '' THEN '' ELSE "
-        "' (' || application_name || ')' END, CAST(extract(epoch FROM now() - xact_start) AS float8) "
-        "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start < now() - make_interval(secs => :n)"
+        "SELECT who, CAST(extract(epoch FROM now() - since) AS float8), ends FROM (SELECT concat('process ', pid, "
+        "' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || ')') AS who, "
+        "xact_start AS since, concat('SELECT pg_terminate_backend(', pid, ')') AS ends FROM pg_stat_activity WHERE "
+        "datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL "
+        "UNION ALL SELECT concat('the two-phase commit ', gid, ' of ', owner), prepared, "
+        "concat('ROLLBACK PREPARED ', quote_literal(gid)) FROM pg_prepared_xacts WHERE database = current_database() "
+        "UNION ALL SELECT concat('the replication slot ', slot_name), NULL, concat('SELECT pg_drop_replication_slot(', "
+        "quote_literal(slot_name), ')') FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active) AS held "
+        "WHERE since IS NULL OR since < now() - make_interval(secs => :n) ORDER BY since NULLS LAST"
     )
 
     session_sql = SessionSql(

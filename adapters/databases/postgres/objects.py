@@ -11,6 +11,7 @@ from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import Server
+from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections
 
@@ -68,6 +69,20 @@ class PostgresObjects(Server):
             f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
         )
         return {name: str(kind) for name, kind in found}
+
+    @property
+    def definitions(self) -> str:
+        table = self.literal(self.table_in_schema)
+        here = f"quote_ident(current_schema()) || '.{ALIVE if self.source.schema else ''}'"  # see Triggers
+        return (
+            f"SELECT relname, concat('CREATE ', CASE WHEN indisunique THEN 'UNIQUE ' END, 'INDEX ', relname, ' ON ', "
+            f"{table}, regexp_replace(regexp_replace(pg_get_indexdef(indexrelid), '^.*? USING btree', ''), "
+            """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?(\\[\\])?', '', 'g')) """
+            f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass({table}) "
+            "UNION ALL SELECT tgname, CASE tgenabled WHEN 'D' THEN 'disabled' ELSE "
+            f"replace(prosrc, {here}, '@here@.{ALIVE if self.source.schema else ''}') END FROM pg_trigger "
+            f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = to_regclass({table}) AND NOT tgisinternal"
+        )
 
     def table_columns(self, store: Connections) -> set[str]:
         return {*self.columns_of(store, self.source.name)} & {field.column for field in self.source.fields}

@@ -50,6 +50,11 @@ class SqliteObjects(Dialect):
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
+    @property
+    def definitions(self) -> str:
+        mine = f"tbl_name = {self.literal(self.source.name)} COLLATE NOCASE"
+        return f"SELECT name, sql FROM {self._schema}.sqlite_master WHERE type <> 'table' AND {mine} AND sql <> ''"
+
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": table, "schema": self.source.schema or "main"}
