@@ -37,6 +37,13 @@ class Inspections(Selectors, HistoryTable):
         return f"SELECT {columns} FROM {self.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
 
     @property
+    def last_entered(self) -> str:
+        """Returns a query of when a task last entered `:state`, among the transitions whose id is > `:since`."""
+        key = self.key_in_history([f":k{place}" for place in range(len(self.keys))])
+        which = f"id > :since AND target = :state AND {self.quote('key')} = {key}"
+        return f"SELECT MAX(at_us) FROM {self.side('history')} WHERE {which}"
+
+    @property
     def durations(self) -> str:
         """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`."""
         spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"

@@ -398,7 +398,7 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
     first.xq.put_many(tasks(2))
     second.xq.put_many(tasks(2))
     second.take()
-    unknown = "ready tasks: 1, for how long is unknown; 1 processes take; buried tasks: 0"
+    unknown = "ready tasks: 1, for how long is unknown; processes that take: 1; buried tasks: 0"
     assert (first.xq.health().state, second.xq.health()) == ("late", ("healthy", unknown))
 
 

@@ -30,7 +30,8 @@ def health(inspection: Inspection, oldest_ready: OldestReady, max_age: float | N
             raise
         return Health("unreachable", f"the database does not answer: {error}")
     ready, buried = counts[READY], counts.get("B", 0)
-    oldest = f"the oldest for {age:,.0f} s" if age is not None else f"for how long is unknown; {takers} processes take"
+    unknown = f"for how long is unknown; processes that take: {takers}"
+    oldest = unknown if age is None else f"the oldest for {age:,.0f} s"
     late = max_age is not None and (ready and not takers if age is None else age > max_age)
     told = [f"ready tasks: {ready:,}{f', {oldest}' if ready else ''}", f"buried tasks: {buried:,}", *paused]
     return Health("failing" if buried > max_buried else "late" if late else "healthy", "; ".join(told))

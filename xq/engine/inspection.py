@@ -361,16 +361,13 @@ class Inspection:
         rows = self._run(dialect.transitions_after, since=id, n=n)
         return [dict(zip(dialect.history_columns, row, strict=True)) for row in rows]
 
-    def time_in(self, state: str, key: object) -> float | None:
-        """Return for how many seconds a task has been in a state; None if the last transitions do not tell."""
+    def time_since(self, state: str, key: object) -> float | None:
+        """Return how many seconds ago a task last entered a state; None if the last transitions do not tell."""
         newest, (parts, _) = self.newest(), self.tasks.identify(key)
-        dialect, values = self.database.dialect, {f"{name}_0": part for name, part in named(parts).items()}
-        near = self._run(dialect.last_of(1), since=newest - LAST, **values)
-        for (id_,) in near or self._run(dialect.last_of(1), since=newest - FAR, **values):
-            for row in self.rows_after(id_ - 1, 1):
-                if row["target"] == state:
-                    ((now_us,),) = self._run(dialect.time_us)
-                    return (int(now_us) - int(row["at_us"])) / 1_000_000
+        for since in (newest - LAST, newest - FAR):
+            ((at_us,),) = self._run(self.database.dialect.last_entered, since=since, state=state, **named(parts))
+            if at_us is not None:
+                return self.moment() - int(at_us) / 1_000_000
         return None
 
     def takers(self) -> int:

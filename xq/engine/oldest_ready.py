@@ -57,4 +57,4 @@ class OldestReady:
         """Return for how long the task that is taken next has been ready; None if the history does not tell."""
         keeps = self._machine.settings.history is not None
         found = self._search.find(f"state:{READY}", 1, None, False).tasks if keeps else []
-        return self._inspection.time_in(READY, found[0]) if found else None
+        return self._inspection.time_since(READY, found[0]) if found else None  # also if it is taken meanwhile
