@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,7 @@ from starlette.testclient import TestClient
 import xq
 from tests.conftest import Maker
 from tests.steps import eventually
-from tests.support.console import SAME, consoles, visitor  # noqa: F401
+from tests.support.console import SAME, visitor
 from xq import serve
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -191,12 +192,32 @@ def test_a_queue_whose_database_fails_does_not_hide_the_others(pages, tmp_path):
     assert here.get("/q/Gone").status_code == 503
 
 
+class Slow(pw.SqliteDatabase):
+    """A database that does not answer while its gate is shut."""
+
+    gate = threading.Event()
+
+    def _connect(self) -> Any:
+        return self.gate.wait(60) and super()._connect()  # type: ignore[misc]
+
+
+def test_a_database_that_hangs_holds_up_no_other_queue_and_the_age_of_its_numbers_is_shown(pages, tmp_path):
+    Slow.gate.set()
+    task = Maker(Slow(str(tmp_path / "slow.db")))()
+    here = visitor(serve.app({"quick": pages, "slow": task}, every=0.01))
+    assert [row[:2] for row in cells(shown(here, "/"))] == [["quick", "0"], ["slow", "0"]]
+    Slow.gate.clear()
+    pages.put({"name": "new"})
+    eventually(lambda: "its database does not answer" in (page := shown(here, "/")) and cells(page)[0][1] == "1")
+    Slow.gate.set()
+
+
 def test_a_console_within_wsgi_has_pages_that_ask_for_new_numbers(pages):
-    console: Any = serve.app([pages], live="poll")
-    here = visitor(WSGIMiddleware(ASGIMiddleware(console)))
-    assert 'data-live="poll"' in shown(here, "/")
-    assert "ready" in texts(shown(here, "/live"))
-    assert "ready" in texts(shown(here, "/q/Task/live"))
+    polled: Any = serve.app([pages], live="poll")
+    for app in (polled, lambda scope, *rest: serve.app([pages])(scope | {"xq.live": "poll"}, *rest)):
+        here = visitor(WSGIMiddleware(ASGIMiddleware(app)))
+        assert 'data-live="poll"' in shown(here, "/")
+        assert ["ready" in texts(shown(here, path)) for path in ("/live", "/q/Task/live")] == [True, True]
 
 
 # what an operator does
@@ -600,15 +621,14 @@ def test_no_query_string_and_no_form_makes_a_page_fail(fuzzed, data, parameters,
 )
 def test_no_path_and_no_header_makes_the_console_fail(fuzzed, path, header, value):
     clean = value.replace(b"\r", b"").replace(b"\n", b"").strip()
-    answer = fuzzed.get(f"/{urlencode({'': path})[1:]}", headers={header: clean})
-    assert answer.status_code < 500
+    assert fuzzed.get(f"/{urlencode({'': path})[1:]}", headers={header: clean}).status_code < 500
 
 
 REFUSED = {
     "/nowhere": 404,
     "/q/none": 404,
     "/q/Task/task?key=7": 404,
-    "/q/Task/task?key=x": 400,
+    "/q/Task/task?key=x": 404,
     "/q/Task/operations/7": 404,
     "/q/Task?filter=state:nowhere": 400,
     f"/q/Task?filter={'a' * 3_000}": 400,
@@ -622,5 +642,4 @@ def test_what_is_not_there_and_what_is_too_long_is_refused(pages):
     here = browse(pages)
     assert {path: here.get(path).status_code for path in REFUSED} == REFUSED
     for kind, body, code in FORMS:
-        answer = here.post("/q/Task/act", content=body, headers=SAME | {"Content-Type": kind})
-        assert answer.status_code == code, kind
+        assert here.post("/q/Task/act", content=body, headers=SAME | {"Content-Type": kind}).status_code == code, kind

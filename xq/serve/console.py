@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
@@ -23,11 +22,11 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xq.core.errors import BadValue, Error, shown
+from xq.serve import login
 from xq.serve.entries import EVENTS, Entry, entries_of, on, status_of
-from xq.serve.login import VIEW, FromScope, Login, names_of, rights_of, tokens_of
+from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
 from xq.serve.snapshot import EVERY, LINES, Snapshots
 from xq.serve.texts import Texts
-from xq.serve.visit import Visit, parameters_of
 
 log = logging.getLogger("xq.serve")
 
@@ -65,24 +64,11 @@ class Page(Route):
         self.method, self.verb, self.answer = method, verb, answer
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a console is called, and what it shows."""
-
-    name: str | None
-    colour: str
-    read_only: bool
-    live: str
-    hide: frozenset[str]
-    every: float
-    activity: str  # the table of stream(); "" for none
-
-
 class Console:
     """The console of some queues."""
 
-    def __init__(self, entries: tuple[Entry, ...], login: Login, settings: Settings, pages: tuple[Page, ...]) -> None:
-        self.entries, self.login, self.settings, self.routes = entries, login, settings, pages
+    def __init__(self, entries: tuple[Entry, ...], settings: Settings, pages: tuple[Page, ...]) -> None:
+        self.entries, self.settings, self.routes = entries, settings, pages
         self.snapshots = Snapshots(entries, settings.every)
         self.is_closed = False
         self.following = 0  # browsers
@@ -120,17 +106,17 @@ class Console:
         await answer(scope, receive, send)
 
     async def _guarded(self, request: Request) -> Response:
-        caller = None
+        caller, settings = NOBODY, self.settings
         try:
-            self.login.check_host(request)
-            caller, (page, parts) = self.login.caller(request), self._page(request.scope)
-            if caller is None and (page is None or page.verb != OPEN):
-                raise HTTPException(401, self.login.missing())
-            self.login.check_origin(request, caller)
+            settings.check_host(request)
+            caller, (page, parts) = settings.caller(request), self._page(request.scope)
+            if caller is NOBODY and (page is None or page.verb != OPEN):
+                raise HTTPException(401, settings.missing())
+            settings.check_origin(request, caller)
             if page is None:
                 raise HTTPException(404, "This console has no such page.")
-            visit = Visit(request, caller, await parameters_of(request), self._entry(parts), _number(parts))
-            if page.verb != OPEN and caller is not None:
+            visit = Visit(request, caller, await login.parameters_of(request), self._entry(parts), _number(parts))
+            if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
             return await self.in_a_thread(partial(self._answer, page, visit))
         except HTTPException as refusal:
@@ -161,7 +147,7 @@ class Console:
         if isinstance(page.answer, str):
             return self.show(page.answer, visit)
         try:
-            if page.verb not in (OPEN, VIEW) and on(visit.entry, visit.queue.adapter.only_reads):
+            if page.verb not in (OPEN, VIEW) and on(visit.entry, visit.entry.queue.adapter.only_reads):
                 raise HTTPException(503, "The database only reads, so nothing was changed. Ask its primary server.")
             return page.answer(self, visit)
         except Error as error:
@@ -171,26 +157,22 @@ class Console:
 
     def show(self, page: str, visit: Visit, status: int = 200, **values: Any) -> Response:
         """Return a page. Its template asks the queue, with a connection; where the queue refuses, the page says why."""
-        frame, values = "queue.html" if visit.of else "base.html", {**values, "page": page}
+        frame, values = "queue.html" if visit.entry else "base.html", {**values, "page": page}
         try:
             render = partial(self.render, frame, visit, wrong="", **values)
-            return HTMLResponse(on(visit.of, render) if visit.of else render(), status)
+            return HTMLResponse(on(visit.entry, render) if visit.entry else render(), status)
         except Error as error:
             return HTMLResponse(self.render(frame, visit, wrong=f"{error}", **values), status_of(error))
 
     def render(self, template: str, visit: Visit, **values: Any) -> str:
         """Return a page or a part of one. The only place that makes HTML."""
-        url, entry, caller = partial(self.url, visit), visit.of, visit.caller
+        url, entry, scope = partial(self.url, visit), visit.entry, visit.request.scope
 
         def here(page: str = "tasks", **query: Any) -> str:
-            return url(f"/q/{visit.entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
+            return url(f"/q/{entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
 
         values |= {"url": url, "here": here, "visit": visit, "entry": entry, "queue": entry and entry.queue}
-        values |= {
-            "live": visit.request.scope.get(LIVE, self.settings.live),
-            "caller": caller,
-            "may": caller.verbs if caller else frozenset(),
-        }
+        values |= {"caller": visit.caller, "may": visit.caller.verbs, "live": scope.get(LIVE, self.settings.live)}
         made = self._templates.get_template(template).render(values)
         return made.encode("utf-8", "replace").decode()  # data may have half a surrogate pair
 
@@ -206,13 +188,13 @@ class Console:
     def part(self, visit: Visit) -> str:
         """Return the part of a page that follows the numbers."""
         now = self.snapshots.current()
-        return self.render("_queue.html" if visit.of else "_overview.html", visit, all=now)
+        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=now)
 
     def _refusal(self, visit: Visit, status: int, sentence: str) -> Response:
         """Return the page of a refusal; the form to log in where that would help."""
         if "text/html" not in visit.request.headers.get("accept", ""):
             response: Response = PlainTextResponse(f"{sentence}\n", status)
-        elif status == 401 and self.login.tokens:
+        elif status == 401 and self.settings.tokens:
             query = visit.request.scope.get("query_string", b"").decode("latin-1")
             wanted = f"{visit.path}?{query}".rstrip("?") if visit.request.method == "GET" else "/"
             response = self.show("login.html", visit, 401, wanted=wanted)
@@ -276,7 +258,7 @@ def app(
     ):
         if not is_right:
             raise BadValue(f"{expected}, not {shown(given)}")
-    hidden, entries = names_of("hide", hide), entries_of(queues)
+    hidden, entries = login.names_of("hide", hide), entries_of(queues)
     for entry in entries:
         if named := hidden & {entry.queue.roles.get(role) for role in ("tube", "utube")}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: many pages name tubes and utubes")
@@ -284,7 +266,6 @@ def app(
     if activity is not None:
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
         pages = (*pages, ACTIVITY)
-    names = names_of("proxies", proxies), names_of("hosts", () if hosts is None else hosts)
-    login = Login(tokens_of(token), rights_of(rights), user, *names, bool(read_only))
-    settings = Settings(name, colour or COLOUR, bool(read_only), live, hidden, every, activity or "")
-    return Console(entries, login, settings, pages)
+    known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
+    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied
+    return Console(entries, Settings(*who, name, colour or COLOUR, live, hidden, every, activity or ""), pages)

@@ -59,8 +59,15 @@ class Entry:
         """Return the letter of the state that a status field means; None if the row is no task."""
         return self.queue.adapter.state_of(row.get(self.queue.roles["status"]))
 
+    def key(self, text: str) -> Any:
+        """Return a key as the application has it. Raises HTTPException."""
+        try:
+            return self.queue.adapter.tasks.key_in_text(text)
+        except BadValue as error:
+            raise HTTPException(404, f"{error}.") from error
+
     def key_text(self, key: Any) -> str:
-        """Return a key, or that of the fields of a task, as text which `key_in_text` reads."""
+        """Return a key, or that of the fields of a task, as text which `key` reads."""
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
         return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 

@@ -1,4 +1,4 @@
-"""Who sends a request, and what they may do: tokens, a cookie made from one, a proxy's header, roles and verbs."""
+"""One request: who sends it (by a token, a cookie or a proxy's header), what they may do, and its parameters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -35,6 +36,18 @@ RIGHTS: Final = "The rights= of the console grant it."
 GRANTS: Final = "The application grants it (in Django: the permissions on the models), and the rights= of the console."
 READ_ONLY: Final = "This console is read-only: start it without read_only."
 
+MOST: Final = 500  # parameters of a request
+LONGEST_QUERY: Final = 24_000  # characters
+LONGEST_BODY: Final = 512_000  # bytes
+FORM: Final = "application/x-www-form-urlencoded"
+# By parameter: the most characters that it may have. Any other is ignored.
+LENGTHS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
+    **dict.fromkeys(("tube", "reason", "sure"), 500),
+    **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
+    "after": 16_000,  # a cursor of find
+}
+
 FromScope = Callable[[Mapping[str, Any]], str | None]
 
 
@@ -51,6 +64,9 @@ class Caller:
         """Raise HTTPException unless the caller may use a verb. The only place where the console decides that."""
         if verb not in self.verbs:
             raise HTTPException(403, f"{self.name} has no right to {verb}. {self.grants}")
+
+
+NOBODY: Final = Caller("", frozenset(), "", "")  # sends a request without a login
 
 
 def _address(text: str | None) -> Any:
@@ -108,15 +124,21 @@ def names_of(option: str, given: Any) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Login:
-    """What a console requires of a request before it answers: its host, its caller, and the site that sent it."""
+class Settings:
+    """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
 
     tokens: Mapping[str, str]  # by name
     rights: Mapping[str, frozenset[str]]  # by name
+    read_only: bool
+    hosts: frozenset[str]
     user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
     proxies: frozenset[str]  # the addresses whose header is believed, besides this machine's
-    hosts: frozenset[str]
-    read_only: bool
+    name: str | None
+    colour: str
+    live: str
+    hide: frozenset[str]
+    every: float
+    activity: str  # the table of stream(); "" for none
 
     def check_host(self, request: Request) -> None:
         """Refuse a name that is not this console's: another site may have made it lead here (DNS rebinding)."""
@@ -126,23 +148,17 @@ class Login:
         )
         is_numeric = _address(name) is not None and (self.tokens or self.user is not None)  # no name leads there
         if not is_known and not is_numeric and not is_loopback(name):
-            raise HTTPException(
-                400, f"This console is not called {name}. Name its hosts: hosts=[...], or --allow-host."
-            )
+            raise HTTPException(400, f"This console has no name {name}: hosts=[...] or --allow-host give it more.")
 
     @staticmethod
-    def check_origin(request: Request, caller: Caller | None) -> None:
+    def check_origin(request: Request, caller: Caller) -> None:
         """Refuse a change that another site may have sent. A browser adds no Bearer header by itself."""
-        if request.method in ("GET", "HEAD") or (caller is not None and caller.by == "bearer"):
+        if request.method in ("GET", "HEAD") or caller.by == "bearer":
             return
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "").lower()
         here = [f"{scheme}://{request.headers.get('host', '').lower()}" for scheme in ("http", "https")]
         if site != "same-origin" and (site is not None or origin not in here):
-            raise HTTPException(
-                403,
-                "No page of this console sent this request (Sec-Fetch-Site, Origin), so nothing was changed. A program "
-                "sends the token in an Authorization: Bearer header.",
-            )
+            raise HTTPException(403, "Another site sent this request: use the pages of this one, or a Bearer header.")
 
     def missing(self) -> str:
         """Return what a request lacks that has no caller."""
@@ -152,11 +168,11 @@ class Login:
             return "The application or proxy before this console named no user."
         return "This console has no token, so it answers only this machine itself. Start it with a token (XQ_TOKEN)."
 
-    def caller(self, request: Request) -> Caller | None:
-        """Return who sends a request, or None if it must log in."""
+    def caller(self, request: Request) -> Caller:
+        """Return who sends a request: NOBODY if it must log in."""
         name, by = self._sender(request)
         if name is None:
-            return None
+            return NOBODY
         verbs, grants = self.rights.get(name, self.rights.get(ANYBODY, frozenset())), RIGHTS
         if (most := request.scope.get(IN_SCOPE)) is not None:
             verbs, grants = verbs & most, GRANTS
@@ -203,3 +219,52 @@ def equal(given: str, known: Mapping[str, str]) -> str | None:
     """Return the name of the text that equals a given one. All are compared, in a time that says nothing of them."""
     sent = given[:LONGEST].encode("utf-8", "replace")
     return ([None] + [name for name, each in known.items() if hmac.compare_digest(sent, each.encode())])[-1]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request that passed the guard. Its parameters are those of the form, and of the address."""
+
+    request: Request
+    caller: Caller
+    parameters: Mapping[str, list[str]] = field(default_factory=dict)
+    entry: Any = None  # the Entry of a queue's page
+    number: int = 0  # the part of the path that is one
+
+    @property
+    def root(self) -> str:
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The path below the place where the console is mounted."""
+        return str(self.request.scope["path"]).removeprefix(self.root) or "/"
+
+    @property
+    def filter(self) -> str:
+        return self.text("filter").strip()
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.parameters.get(name, [default])[-1]
+
+
+async def parameters_of(request: Request) -> dict[str, list[str]]:
+    """Return the parameters of the form and of the address. Raises HTTPException for those that are too long."""
+    query, body = request.scope.get("query_string", b""), bytearray()
+    if len(query) > LONGEST_QUERY:
+        raise HTTPException(414, "The address is too long. Shorten the filter.")
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
+    if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise HTTPException(415, f"A form of this console is {FORM}.")
+    found = dict[str, list[str]]()
+    for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
+        if len(given.multi_items()) > MOST:
+            raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
+        for name in set(LENGTHS).intersection(given).difference(found):
+            found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
+            if max(map(len, found[name])) > LENGTHS[name]:
+                raise HTTPException(400, f"{name} is longer than {LENGTHS[name]:,} characters. Shorten it.")
+    return found

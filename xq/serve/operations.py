@@ -12,7 +12,7 @@ from starlette.responses import Response
 from xq.core.errors import Duplicate, Error, NotFound, NotOwner, WrongState
 from xq.core.filters import parse
 from xq.serve.entries import EVENTS, Entry, on
-from xq.serve.visit import Visit
+from xq.serve.login import Visit
 
 if TYPE_CHECKING:
     from xq.serve.console import Console
@@ -58,7 +58,7 @@ class Form:
         found, skipped = [], []
         for key in self.keys:
             try:
-                found.append(call(self.entry.queue.adapter.tasks.key_in_text(key)))
+                found.append(call(self.entry.key(key)))
             except SKIPPED as error:
                 skipped.append(f"{error}")
         return found, skipped
@@ -73,12 +73,12 @@ def preview(console: Console, visit: Visit) -> Response:
 
 def act(console: Console, visit: Visit) -> Response:
     """Begin an operation and show its progress; selected tasks are moved at once, in one transaction."""
-    form, queue, reason = Form(visit), visit.queue, visit.text("reason").strip() or None
+    form, queue, reason = Form(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
         raise HTTPException(400, f"Nothing was killed: type {form.entry.name} to go on. Go back to the page before.")
 
     def move() -> tuple[list[Any], list[str]]:
-        with queue.acting(visit.actor, reason=reason):
+        with queue.acting(visit.caller.name, reason=reason):
             return form.each(getattr(queue, form.event))
 
     if form.scope == "selected":
@@ -89,7 +89,9 @@ def act(console: Console, visit: Visit) -> Response:
     made = (form.event, form.filter)
     with console.beginning:  # a second click leads to the operation of the first one while that runs
         same = [id for (slug, id), running in console.running.items() if (slug, running) == (form.entry.slug, made)]
-        number = same[0] if same else on(form.entry, lambda: queue.act(*made, actor=visit.actor, reason=reason)).id
+        number = (
+            same[0] if same else on(form.entry, lambda: queue.act(*made, actor=visit.caller.name, reason=reason)).id
+        )
         _start(console, form.entry, int(number or 0), made)
     return console.redirect(visit, f"/q/{form.entry.slug}/operations/{number}")
 
@@ -123,10 +125,8 @@ def _start(console: Console, entry: Entry, number: int, made: tuple[str, str]) -
 
 def go_on(console: Console, visit: Visit) -> Response:
     """Resume or cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
-    found = on(visit.entry, lambda: visit.queue.operation(visit.number))
-    for verb in [verb for verb, event in EVENTS.items() if event == found.event] or [found.event]:
-        if visit.caller is not None:
-            visit.caller.permit(verb)
+    found = on(visit.entry, lambda: visit.entry.queue.operation(visit.number))
+    visit.caller.permit(next((verb for verb, event in EVENTS.items() if event == found.event), found.event))
     place, _, what = visit.path.rpartition("/")
     if what == "cancel":
         on(visit.entry, found.cancel)

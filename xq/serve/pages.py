@@ -19,9 +19,8 @@ from xq.core.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
-from xq.serve.login import LASTS, VIEW, equal
+from xq.serve.login import LASTS, VIEW, Visit, equal
 from xq.serve.operations import act, go_on, preview
-from xq.serve.visit import Visit
 
 BROWSERS: Final = 200  # that may follow the numbers at once
 LONGEST: Final = 900.0  # seconds of one stream of events: a browser asks for the next one, and logs in again if it must
@@ -77,7 +76,7 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
 
 
 def log_in(console: Console, visit: Visit) -> Response:
-    login, wanted = console.login, visit.text("next", "/")
+    login, wanted = console.settings, visit.text("next", "/")
     name = equal(visit.text("token"), login.tokens)
     if name is None:
         return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
@@ -91,7 +90,7 @@ def log_in(console: Console, visit: Visit) -> Response:
 
 def log_out(console: Console, visit: Visit) -> Response:
     response = console.redirect(visit, "/login")
-    response.delete_cookie(console.login.cookie, path=f"{visit.root}/")
+    response.delete_cookie(console.settings.cookie, path=f"{visit.root}/")
     return response
 
 
@@ -110,8 +109,8 @@ def pause(console: Console, visit: Visit) -> Response:
     if visit.text("scope") not in ("all", "tube"):
         raise HTTPException(400, "The form does not say what to pause or to resume: scope is all or tube.")
     tube = visit.text("tube") if visit.text("scope") == "tube" else None
-    call = visit.queue.pause if visit.path.endswith("/pause") else visit.queue.resume
-    on(visit.entry, lambda: call(tube, actor=visit.actor, reason=visit.text("reason") or None))
+    call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
+    on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=visit.text("reason") or None))
     return console.redirect(visit, f"/q/{visit.entry.slug}/pauses")
 
 
@@ -142,7 +141,7 @@ class Activity:
 
 def activity(console: Console, visit: Visit) -> Response:
     span = visit.text("span") if visit.text("span") in SPANS else "day"
-    rollup = visit.queue.pipeline.rollup(console.settings.activity)
+    rollup = visit.entry.queue.pipeline.rollup(console.settings.activity)
     found = partial(Activity, rollup, visit.entry.name, span, visit.filter)
     return console.show("activity.html", visit, found=found, span=span, spans=SPANS, shown=SHOWN)
 

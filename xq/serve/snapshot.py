@@ -85,10 +85,6 @@ class Now:
     chart: Mapping[str, Any] = field(default_factory=dict)
     age: float | None = None  # in seconds, if the numbers are old
 
-    @property
-    def kept(self) -> int:
-        return sum(n for letter, n in self.counts.items() if letter not in "RTWB")
-
 
 class Look:
     """The looks at the queues of one database, of which one runs at a time. One that hangs holds up no other."""
@@ -111,7 +107,7 @@ class Look:
         return self.running
 
     def _run(self, every: float) -> None:
-        began, self.sessions = time.monotonic(), set()
+        began = time.monotonic()
         with suppress(Exception), ExitStack() as kept:  # a connection that broke may fail to close
             for entry in self.entries:  # they share the connection: to open one may take long
                 self.now[entry.slug] = self._of(entry, kept)
@@ -130,7 +126,8 @@ class Look:
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
-        self.sessions = self.sessions or inspection.online()
+        if entry is self.entries[0]:
+            self.sessions = inspection.online()
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None
         return Now(entry, at, "", stats.counts, queue.paused(), oldest, past.rates(), past.chart())
 
