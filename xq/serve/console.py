@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -166,24 +165,10 @@ class Console:
 
     def render(self, template: str, visit: Visit, **values: Any) -> str:
         """Return a page or a part of one. The only place that makes HTML."""
-        url, entry, scope = partial(self.url, visit), visit.entry, visit.request.scope
-
-        def here(page: str = "tasks", **query: Any) -> str:
-            return url(f"/q/{entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
-
-        values |= {"url": url, "here": here, "visit": visit, "entry": entry, "queue": entry and entry.queue}
-        values |= {"caller": visit.caller, "may": visit.caller.verbs, "live": scope.get(LIVE, self.settings.live)}
+        values |= {"visit": visit, "url": visit.url, "here": visit.here, "caller": visit.caller}
+        values |= {"may": visit.caller.verbs, "entry": visit.entry, "queue": visit.entry and visit.entry.queue}
         made = self._templates.get_template(template).render(values)
         return made.encode("utf-8", "replace").decode()  # data may have half a surrogate pair
-
-    @staticmethod
-    def url(visit: Visit, path: str = "/", **query: Any) -> str:
-        """Return an address of this console, below the place where it is mounted."""
-        given = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-        return f"{visit.root}{path}{'?' if given else ''}{given}"
-
-    def redirect(self, visit: Visit, path: str) -> Response:
-        return RedirectResponse(self.url(visit, path), 303)
 
     def part(self, visit: Visit) -> str:
         """Return the part of a page that follows the numbers."""
@@ -199,7 +184,7 @@ class Console:
             wanted = f"{visit.path}?{query}".rstrip("?") if visit.request.method == "GET" else "/"
             response = self.show("login.html", visit, 401, wanted=wanted)
         else:
-            response = self.show("note.html", visit, status, title=status, lines=[sentence], to=self.url(visit))
+            response = self.show("note.html", visit, status, title=status, lines=[sentence], to=visit.url())
         response.headers.update(OF_REFUSALS.get(status, {}))
         return response
 

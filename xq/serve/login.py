@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
@@ -210,7 +211,7 @@ class Settings:
 
     def _of_cookie(self, given: str) -> str | None:
         until = given.partition(".")[0]
-        if not until.isascii() or not until.isdigit() or int(until) < time.time():
+        if not re.fullmatch("[0-9]{1,12}", until) or int(until) < time.time():
             return None
         return equal(given, {name: self.cookie_for(name, until) for name in self.tokens})
 
@@ -243,6 +244,15 @@ class Visit:
     @property
     def filter(self) -> str:
         return self.text("filter").strip()
+
+    def url(self, path: str = "/", **query: Any) -> str:
+        """Return an address of this console, below the place where it is mounted."""
+        given = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return f"{self.root}{path}{'?' if given else ''}{given}"
+
+    def here(self, page: str = "tasks", **query: Any) -> str:
+        """Return the address of a page of the queue."""
+        return self.url(f"/q/{self.entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
 
     def text(self, name: str, default: str = "") -> str:
         return self.parameters.get(name, [default])[-1]

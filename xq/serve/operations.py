@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from xq.core.errors import Duplicate, Error, NotFound, NotOwner, WrongState
+from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
 from xq.core.filters import parse
 from xq.serve.entries import EVENTS, Entry, on
 from xq.serve.login import Visit
@@ -84,8 +84,7 @@ def act(console: Console, visit: Visit) -> Response:
     if form.scope == "selected":
         moved, skipped = on(form.entry, move)
         title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
-        to = console.url(visit, f"/q/{form.entry.slug}", filter=form.filter)
-        return console.show("note.html", visit, title=title, lines=skipped[:20], to=to)
+        return console.show("note.html", visit, title=title, lines=skipped[:20], to=visit.here(filter=form.filter))
     made = (form.event, form.filter)
     with console.beginning:  # a second click leads to the operation of the first one while that runs
         same = [id for (slug, id), running in console.running.items() if (slug, running) == (form.entry.slug, made)]
@@ -93,7 +92,7 @@ def act(console: Console, visit: Visit) -> Response:
             same[0] if same else on(form.entry, lambda: queue.act(*made, actor=visit.caller.name, reason=reason)).id
         )
         _start(console, form.entry, int(number or 0), made)
-    return console.redirect(visit, f"/q/{form.entry.slug}/operations/{number}")
+    return RedirectResponse(visit.here(f"operations/{number}"), 303)
 
 
 def _start(console: Console, entry: Entry, number: int, made: tuple[str, str]) -> None:
@@ -109,11 +108,9 @@ def _start(console: Console, entry: Entry, number: int, made: tuple[str, str]) -
         try:
             with console.room:
                 on(entry, steps)
-        except (Error, HTTPException) as error:
-            console.failed[named] = getattr(error, "detail", f"{error}.")
         except Exception as error:
             log.exception("the operation %s of %s failed", number, entry.name)
-            console.failed[named] = f"{error}"
+            console.failed[named] = getattr(error, "detail", f"{error}")
         finally:
             del console.running[named]
 
@@ -133,4 +130,4 @@ def go_on(console: Console, visit: Visit) -> Response:
     elif found.state == "running":
         with console.beginning:
             _start(console, visit.entry, visit.number, (found.event, found.filter))
-    return console.redirect(visit, place)
+    return RedirectResponse(visit.url(place), 303)

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from xq.core.errors import BadValue
 from xq.core.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
-from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
+from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, equal
 from xq.serve.operations import act, go_on, preview
@@ -31,7 +31,11 @@ INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of 
 
 
 def events(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes as server-sent events, for as long as the browser stays."""
+    """Return the part of a page that changes as server-sent events, for as long as the browser stays.
+
+    Where the server sends answers whole there is one event, and the browser asks again.
+    """
+    is_one = visit.request.scope.get(LIVE, console.settings.live) == "poll"
     if console.following >= BROWSERS:
         raise HTTPException(503, "Too many browsers follow this console. Close some of its pages.")
 
@@ -44,16 +48,13 @@ def events(console: Console, visit: Visit) -> Response:
                 await console.snapshots.looked()
                 part = await console.in_a_thread(partial(console.part, visit))
                 yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
+                if is_one:
+                    break
                 await asyncio.sleep(console.settings.every)
         finally:
             console.following -= 1
 
     return StreamingResponse(sent(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-
-def live(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes, where events cannot be sent: in a server of WSGI."""
-    return Response(console.part(visit), media_type="text/html")
 
 
 def asset(console: Console, visit: Visit) -> Response:
@@ -80,7 +81,7 @@ def log_in(console: Console, visit: Visit) -> Response:
     name = equal(visit.text("token"), login.tokens)
     if name is None:
         return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
-    response = console.redirect(visit, wanted if INSIDE.fullmatch(wanted) else "/")
+    response = RedirectResponse(visit.url(wanted if INSIDE.fullmatch(wanted) else "/"), 303)
     cookie, is_secure = login.cookie_for(name, f"{int(time.time()) + LASTS}"), visit.request.url.scheme == "https"
     response.set_cookie(
         login.cookie, cookie, LASTS, path=f"{visit.root}/", secure=is_secure, httponly=True, samesite="strict"
@@ -89,7 +90,7 @@ def log_in(console: Console, visit: Visit) -> Response:
 
 
 def log_out(console: Console, visit: Visit) -> Response:
-    response = console.redirect(visit, "/login")
+    response = RedirectResponse(visit.url("/login"), 303)
     response.delete_cookie(console.settings.cookie, path=f"{visit.root}/")
     return response
 
@@ -111,7 +112,7 @@ def pause(console: Console, visit: Visit) -> Response:
     tube = visit.text("tube") if visit.text("scope") == "tube" else None
     call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
     on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=visit.text("reason") or None))
-    return console.redirect(visit, f"/q/{visit.entry.slug}/pauses")
+    return RedirectResponse(visit.here("pauses"), 303)
 
 
 class Activity:
@@ -157,10 +158,8 @@ PAGES: Final = (
     Page("GET", "/static/favicon.svg", VIEW, asset),
     Page("GET", "/", VIEW, "overview.html"),
     Page("GET", "/events", VIEW, events),
-    Page("GET", "/live", VIEW, live),
     Page("GET", "/q/{queue}", VIEW, "tasks.html"),
     Page("GET", "/q/{queue}/events", VIEW, events),
-    Page("GET", "/q/{queue}/live", VIEW, live),
     Page("GET", "/q/{queue}/task", VIEW, "task.html"),
     Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
     Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),

@@ -6,10 +6,9 @@ const all = (css) => [...document.querySelectorAll(css)];
 const boxes = () => all("input[name='keys'][type='checkbox']");
 const part = find("[data-part]");
 const updates = find("#updates");
-const { live, events, poll } = document.body.dataset;
 let isPaused = false;
 let source = null;
-let timer = null;
+let timer = null; // of a server that sends nothing any more
 
 // The numbers. They rest while something is selected, while the page is hidden, and when the user says so.
 
@@ -21,30 +20,20 @@ function rests() {
 
 function show(html) {
     updates.classList.remove("lost");
+    clearTimeout(timer);
+    timer = setTimeout(() => updates.classList.add("lost"), 15000);
     if (rests()) return;
     const place = all("[data-row]").indexOf(find("tr.at"));
     part.innerHTML = html; // of this server, escaped there; the policy of the page runs no script in it
     if (place >= 0) all("[data-row]")[place]?.classList.add("at");
 }
 
-async function ask() {
-    if (rests()) return;
-    const answer = await fetch(poll).catch(() => null);
-    if (answer?.ok) show(await answer.text());
-    else updates.classList.add("lost");
-}
-
 function follow() {
     source?.close();
-    clearInterval(timer);
+    clearTimeout(timer);
     if (!part || isPaused || document.hidden) return;
-    if (live === "poll") {
-        timer = setInterval(ask, 3000);
-        return;
-    }
-    source = new EventSource(events);
+    source = new EventSource(document.body.dataset.events); // asks again by itself, three seconds after an end
     source.addEventListener("snapshot", (event) => show(JSON.parse(event.data)));
-    source.onerror = () => updates.classList.add("lost");
 }
 
 function pause() {
