@@ -114,7 +114,7 @@ class Console:
             settings.check_origin(request, caller)
             if page is None:
                 raise HTTPException(404, "This console has no such page.")
-            visit = Visit(request, caller, await login.parameters_of(request), self._entry(parts), _number(parts))
+            visit = Visit(request, caller, await login.parameters_of(request), *self._place(parts))
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
             return await self.in_a_thread(partial(self._answer, page, visit))
@@ -131,11 +131,13 @@ class Console:
                 return page, found["path_params"]
         return None, {}
 
-    def _entry(self, parts: Mapping[str, str]) -> Entry | None:
-        found = [entry for entry in self.entries if entry.slug == parts.get("queue")]
-        if "queue" in parts and not found:
-            raise HTTPException(404, "This console has no such queue.")
-        return found[0] if found else None
+    def _place(self, parts: Mapping[str, str]) -> tuple[Entry | None, int]:
+        """Return the queue and the number that a path has."""
+        slug, number = parts.get("queue"), parts.get("number", "0")
+        found = [entry for entry in self.entries if entry.slug == slug]
+        if (slug and not found) or not re.fullmatch("[0-9]{1,18}", number):
+            raise HTTPException(404, "This console has no such page, or no such queue.")
+        return found[0] if found else None, int(number)
 
     async def in_a_thread(self, call: Callable[[], R]) -> R:
         """Make a call that asks a database, so that it does not hold up the event loop."""
@@ -187,13 +189,6 @@ class Console:
             response = self.show("note.html", visit, status, title=status, lines=[sentence], to=visit.url())
         response.headers.update(OF_REFUSALS.get(status, {}))
         return response
-
-
-def _number(parts: Mapping[str, str]) -> int:
-    text = parts.get("number", "0")
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise HTTPException(404, "This console has no such page.")
-    return int(text)
 
 
 def app(

@@ -45,7 +45,6 @@ def events(console: Console, visit: Visit) -> Response:
         try:
             yield "retry: 3000\n\n"
             while not console.is_closed and time.monotonic() < until:
-                await console.snapshots.looked()
                 part = await console.in_a_thread(partial(console.part, visit))
                 yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
                 if is_one:
@@ -132,12 +131,6 @@ class Activity:
         for unit in fresh:
             for row in rollup.throughput(queue, unit, since, until, width, tubes):
                 self.columns[row.bucket].update(dict(zip(Throughput._fields[1:], row[1:])))
-
-    def row(self, numbers: Counter[str]) -> list[int]:
-        return [numbers[name] for name in SHOWN]
-
-    def of(self, name: str) -> dict[int, int]:
-        return {at: numbers[name] for at, numbers in self.columns.items()}
 
 
 def activity(console: Console, visit: Visit) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -144,23 +143,13 @@ class Snapshots:
             look.entries.append(entry)
         self._looks = [*looks.values()]
 
-    def _begin(self) -> tuple[list[Future[None]], float]:
-        """Return the looks that run, and for how many seconds a page waits for them."""
+    def current(self) -> list[Now]:
+        """Return the numbers of all queues, after a new look if it is time for one. Called in a thread."""
         with self._lock:
             running = {look.begin(self.every): look.until for look in self._looks}
         left = [until - time.monotonic() for look, until in running.items() if not look.done()]
-        return [*running], max([0.0, *left])
-
-    def current(self) -> list[Now]:
-        """Return the numbers of all queues, after a new look if it is time for one. Called in a thread."""
-        running, seconds = self._begin()
-        wait(running, seconds)
+        wait(running, max([0.0, *left]))
         return [self.of(entry) for entry in self._of]
-
-    async def looked(self) -> None:
-        """Wait for what `current` would wait for, without a thread."""
-        running, seconds = self._begin()
-        await asyncio.wait([asyncio.wrap_future(each) for each in running], timeout=seconds)
 
     def of(self, entry: Entry) -> Now:
         at = time.monotonic()

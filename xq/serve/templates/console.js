@@ -8,7 +8,7 @@ const part = find("[data-part]");
 const updates = find("#updates");
 let isPaused = false;
 let source = null;
-let timer = null; // of a server that sends nothing any more
+let timer = null; // until the server counts as lost
 
 // The numbers. They rest while something is selected, while the page is hidden, and when the user says so.
 
@@ -21,7 +21,7 @@ function rests() {
 function show(html) {
     updates.classList.remove("lost");
     clearTimeout(timer);
-    timer = setTimeout(() => updates.classList.add("lost"), 15000);
+    timer = null;
     if (rests()) return;
     const place = all("[data-row]").indexOf(find("tr.at"));
     part.innerHTML = html; // of this server, escaped there; the policy of the page runs no script in it
@@ -31,9 +31,11 @@ function show(html) {
 function follow() {
     source?.close();
     clearTimeout(timer);
+    timer = null;
     if (!part || isPaused || document.hidden) return;
     source = new EventSource(document.body.dataset.events); // asks again by itself, three seconds after an end
     source.addEventListener("snapshot", (event) => show(JSON.parse(event.data)));
+    source.onerror = () => { timer ??= setTimeout(() => updates.classList.add("lost"), 10000); };
 }
 
 function pause() {
