@@ -18,7 +18,8 @@ EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look tha
 BUCKET: Final = 5  # seconds between two points of a chart
 MINUTES: Final = 300  # seconds of a chart
 TALL: Final = 34  # units of a chart
-PAST: Final = 5_000  # transitions of the history that the first look reads
+GAP: Final = 30  # seconds without a look, which the history fills
+PAST: Final = 5_000  # transitions of the history that fill the chart
 FIRST: Final = 20.0  # seconds for which a page waits for the first look at a database
 LATE: Final = 2.0  # seconds for which it waits for others, and then shows old numbers
 OLD: Final = 4  # looks, after which numbers are shown with their age
@@ -38,12 +39,13 @@ class Past(deque[tuple[float, tuple[int, ...]]]):
 
     def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:
         """Add what the last transitions of the history, in order, say of the minutes before `at` (the time `now`)."""
-        counted, ago = Counter(transitions), BUCKET
+        counted, ago, found = Counter(transitions), BUCKET, deque[tuple[float, tuple[int, ...]]]()
         for row in reversed(rows):
             while ago <= min(MINUTES, now - row.at_us / 1_000_000):
-                self.appendleft((at - ago, totals(counted)))
+                found.appendleft((at - ago, totals(counted)))
                 ago += BUCKET
             counted[f"{row.source}-{row.target}"] -= 1
+        self.extend(each for each in found if not self or each[0] > self[-1][0])
 
     def add(self, at: float, now: tuple[int, ...]) -> None:
         if len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET:
@@ -121,7 +123,7 @@ class Look:
     def _numbers(self, entry: Entry) -> Now:
         queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
         stats, at = queue.stats(), time.monotonic()
-        if not past and entry.keeps_history:
+        if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
