@@ -49,7 +49,7 @@ def events(console: Console, visit: Visit) -> Response:
                 yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
                 if is_one:
                     break
-                await asyncio.sleep(console.settings.every)
+                await asyncio.sleep(max(0.1, console.settings.every))
         finally:
             console.following -= 1
 
