@@ -17,7 +17,7 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import Bytes, another_process, bring, eventually, is_exact, state
-from tests.support.console import SAME, consoles, visitor  # noqa: F401
+from tests.support.console import SAME, visitor
 from xq import serve
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection

@@ -14,7 +14,7 @@ import pytest
 
 import xq
 from tests.contract.test_console import EVIL, FEATURES, cells, texts
-from tests.support.console import consoles, visitor  # noqa: F401
+from tests.support.console import visitor
 from tests.timing import in_sequence
 from xq import serve
 

@@ -101,11 +101,12 @@ def test_a_project_under_wsgi_or_asgi_gets_whole_answers_and_the_pages_of_a_cons
     Task, site = manage()
     mount(site, console_of(Task))
     browser = client_of(site, kind=kind)
-    gets = (partial(browser.get, f"/queues/{path}") for path in ("q/Task", "live", "events"))
-    page, numbers, events = (get() if kind is Client else asynchronously(get) for get in gets)
-    assert (page.status_code, numbers.status_code, events.status_code) == (200, 200, 404)
-    assert 'data-live="poll"' in page.content.decode()
-    assert 'href="/queues/q/Task' in numbers.content.decode()
+    gets = (partial(browser.get, f"/queues/{path}") for path in ("q/Task", "events"))
+    page, numbers = (get() if kind is Client else asynchronously(get) for get in gets)
+    assert (page.status_code, numbers.status_code) == (200, 200)
+    assert numbers.content.startswith(b"retry: 3000\n\nevent: snapshot\ndata: "), "one event: the browser asks again"
+    assert numbers.content.count(b"event:") == 1
+    assert "/queues/q/Task" in numbers.content.decode()
 
 
 def act(client: Client, verb: str, task: Any) -> Any:

@@ -15,7 +15,7 @@ import xq
 from tests.factories import task, tasks
 from tests.spark.sinks import Sink, drain, told
 from tests.steps import PATIENCE, eventually
-from tests.support.console import consoles, visitor  # noqa: F401
+from tests.support.console import visitor
 from xq import serve
 
 # what queues do

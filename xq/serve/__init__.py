@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     from xq.serve.console import Console, app
-    from xq.serve.rights import ROLES, VERBS
+    from xq.serve.login import ROLES, VERBS
 except ModuleNotFoundError as error:
     if error.name not in ("starlette", "jinja2", "markupsafe", "anyio"):
         raise

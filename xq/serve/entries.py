@@ -1,41 +1,36 @@
-"""The queues that a console shows, their names in URLs, and calls on them in threads with a connection."""
+"""The queues that a console shows, their names in URLs, and calls on them with a connection."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import hashlib
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, TypeVar
 
-from xq.core.errors import (
-    BadType,
-    BadValue,
-    ConfigurationError,
-    Error,
-    FeatureOff,
-    NotFound,
-    NotInstalled,
-    NotOwner,
-    NotRunning,
-    WrongState,
-    shown,
-)
+from starlette.exceptions import HTTPException
+
+from xq.core import errors
+from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.ports import ErrorKind, fits_a_column
+from xq.engine.operations import ACTS, is_offered
 from xq.handle import Queue
-from xq.serve.rights import Refusal
 
 R = TypeVar("R")
 
-THREADS: Final = 8  # calls on databases at a time
-OPERATIONS: Final = 2  # operations at a time; others wait for their turn
-PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+STATUSES: Final = {  # of the answers to errors of xq; 400 to all others
+    **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),
+    **dict.fromkeys((errors.NotRunning, errors.NotInstalled, errors.ConfigurationError), 503),
+    errors.NotFound: 404,
+    errors.FeatureOff: 400,
+}
+# By verb of the console: the event of the queue. An operator's release takes the task from its owner.
+EVENTS: Final = {verb: ACTS[verb] for verb in ("dig", "release", "restart", "bury", "kill")}
+COLUMNS: Final = 6  # fields of the application in a list
+LISTED: Final = ("tube", "utube", "priority", "attempts", "error")  # the roles that a list shows, in this order
 
 
 @dataclass(frozen=True)
@@ -45,82 +40,92 @@ class Entry:
     slug: str
     name: str
     queue: Queue[Any]
-    is_tube: bool = False
+    is_tube: bool
 
     @cached_property
-    def states(self) -> tuple[str, ...]:
-        return tuple(self.queue.machine.states)
+    def roles(self) -> dict[str, str]:
+        """The role of each field that has one."""
+        return {field: role for role, field in self.queue.roles.items()}
 
     @property
     def keeps_history(self) -> bool:
         return self.queue.machine.settings.history is not None
 
-    def fields(self, task: Any) -> dict[str, Any]:
-        """Return the fields of a task by name, in whatever form the feature retval gives it."""
-        return dict(self.queue.adapter.tasks.data(task))
+    def rows(self, tasks: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return the fields of tasks by name, in whatever form the feature retval gives them."""
+        return [dict(self.queue.adapter.tasks.data(task)) for task in tasks]
 
-    def state_of(self, fields: dict[str, Any]) -> str | None:
+    def state(self, row: dict[str, Any]) -> str | None:
         """Return the letter of the state that a status field means; None if the row is no task."""
-        return self.queue.adapter.state_of(fields.get(self.queue.roles["status"]))
-
-    def key_text(self, fields: dict[str, Any]) -> str:
-        """Return the key of a task as text, which `key` reads."""
-        adapter = self.queue.adapter
-        return adapter.tasks.key_as_text([fields[name] for name in adapter.store.key])
+        return self.queue.adapter.state_of(row.get(self.queue.roles["status"]))
 
     def key(self, text: str) -> Any:
-        """Return a key as the application has it. Raises Refusal."""
+        """Return a key as the application has it. Raises HTTPException."""
         try:
             return self.queue.adapter.tasks.key_in_text(text)
         except BadValue as error:
-            raise Refusal(404, f"{error}.") from error
+            raise HTTPException(404, f"{error}.") from error
+
+    def key_text(self, key: Any) -> str:
+        """Return a key, or that of the fields of a task, as text which `key` reads."""
+        parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
+        return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
+
+    def taken(self) -> list[tuple[str, str | None, float | None]]:
+        """Return (key, session, since when) of the taken tasks, those that are taken for the longest first."""
+        found = [(self.key_text(key), session, since) for key, session, since in self.queue.taken()]
+        return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
+
+    def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
+        """Return those of the verbs that move tasks in any of these states."""
+        machine = self.queue.machine
+        events = {verb: event for verb, event in EVENTS.items() if verb in may and is_offered(machine, event)}
+        return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
+
+    def columns(self, rows: list[dict[str, Any]]) -> list[str]:
+        """Return the fields that a list of tasks shows: those that any of these tasks fills."""
+        used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
+        own = [name for name in used if name not in self.roles and name not in self.queue.adapter.store.key]
+        return own[:COLUMNS] + [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
+
+    def in_order(self, row: dict[str, Any]) -> list[str]:
+        """Return the names of the application's fields, then those of the queue's, then those that are empty."""
+        names = [name for name in row if name not in self.roles or row[name] is not None]
+        return sorted(names, key=lambda name: (row[name] is None, name in self.roles))
 
 
 def entries_of(given: object) -> tuple[Entry, ...]:
     """Return the queues of models, of handles and of tubes, or of a mapping from names. Raises BadType and BadValue."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         given = [given]
-    named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
     found: dict[str, Entry] = {}
-    for name, each in named:
-        entry = _entry(each, name)
-        if any(entry.queue is other.queue for other in found.values()):
-            continue
-        slug, n = entry.slug, 1
-        while slug in found:
-            n += 1
-            slug = f"{entry.slug}-{n}"
-        found[slug] = Entry(slug, entry.name, entry.queue, entry.is_tube)
+    for called, each in given.items() if isinstance(given, Mapping) else ((None, each) for each in given):
+        if called is not None and (not isinstance(called, str) or not called or not fits_a_column(called)):
+            raise BadType(f"a queue is named by text, not by {shown(called)}")
+        own = each if isinstance(each, Queue) else getattr(each, "xq", None)
+        queue = own or getattr(getattr(each, "model", None), "xq", None)  # of a tube
+        if not isinstance(queue, Queue):
+            raise BadType(f"a console shows queues: models made queues by xq.upgrade, and tubes, not {shown(each)}")
+        name = called or str(queue.name if own else getattr(each, "name", queue.name))
+        slugs = (slug_of(name) if n == 1 else f"{slug_of(name)}-{n}" for n in count(1))
+        slug = next(slug for slug in slugs if slug not in found)
+        if all(queue is not other.queue for other in found.values()):
+            found[slug] = Entry(slug, name, queue, not own)
     if not found:
         raise BadValue("a console shows at least one queue: xq.serve.app([Page])")
     return tuple(found.values())
 
 
-def _entry(thing: Any, called: object = None) -> Entry:
-    if called is not None and (not isinstance(called, str) or not called or not fits_a_column(called)):
-        raise BadType(f"a queue is named by text, not by {shown(called)}")
-    model = getattr(thing, "model", None)
-    for each, name, is_tube in (
-        (thing, None, False),
-        (getattr(thing, "xq", None), None, False),
-        (getattr(model, "xq", None), getattr(thing, "name", None), True),
-    ):
-        if isinstance(each, Queue):
-            called = str(called or name or each.name)
-            return Entry(slug_of(called), called, each, is_tube)
-    raise BadType(f"a console shows queues: models made queues by xq.upgrade, and tubes, not {shown(thing)}")
-
-
 def slug_of(name: str) -> str:
     """Return a name for URLs: the name itself if it is plain, else its plain part and a hash of the whole."""
-    if PLAIN.fullmatch(name):
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
         return name
     part = "-".join(re.findall(r"[A-Za-z0-9_]+", name))[:40]
     return f"{part}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}".lstrip("-")
 
 
 def on(entry: Entry, call: Callable[[], R], kept: ExitStack | None = None) -> R:
-    """Make a call with a connection of this thread, and say what a page should if the database fails.
+    """Make a call with a connection of this thread. Raises HTTPException if the database fails.
 
     With `kept` the connection is closed when that is, so further calls of the thread on this database use it too.
     """
@@ -129,48 +134,16 @@ def on(entry: Entry, call: Callable[[], R], kept: ExitStack | None = None) -> R:
         with ExitStack() as closing:
             (closing if kept is None else kept).enter_context(store.briefly_connected())
             return call()
-    except Error:
+    except (Error, HTTPException):
         raise
     except Exception as error:
         kind = store.classify(error)
         if kind is ErrorKind.NOT_DATABASE:
             raise
-        if kind is ErrorKind.READ_ONLY:
-            raise Refusal(503, f"The database of {entry.name} only reads now, so nothing was changed.") from error
-        raise Refusal(503, f"The database of {entry.name} does not answer: {error}") from error
+        why = "only reads, so nothing was changed" if kind is ErrorKind.READ_ONLY else f"does not answer: {error}"
+        raise HTTPException(503, f"The database of {entry.name} {why}") from error
 
 
-class Threads:
-    """The threads in which the console calls databases: none of its calls holds up the event loop."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(THREADS, "xq-console")
-        self._room = threading.Semaphore(OPERATIONS)
-
-    async def run(self, call: Callable[[], R]) -> R:
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(call))
-
-    def start(self, call: Callable[[], object]) -> None:
-        """Begin a long call, and do not wait for its end. A process that ends does not wait for it either."""
-
-        def run() -> None:
-            with self._room:
-                call()
-
-        threading.Thread(target=run, name="xq-console-operation", daemon=True).start()
-
-
-def refusal_of(error: Error) -> Refusal:
-    """Return the answer to an error of xq: its message is a sentence for its user already."""
-    statuses: tuple[tuple[type[Error], int], ...] = (
-        (NotFound, 404),
-        (WrongState, 409),
-        (NotOwner, 409),
-        (NotRunning, 503),
-        (NotInstalled, 503),
-        (FeatureOff, 400),
-        (ConfigurationError, 503),
-    )
-    status = next((status for kind, status in statuses if isinstance(error, kind)), 400)
-    return Refusal(status, f"{error}.")
+def status_of(error: Error) -> int:
+    """Return the status of the answer to an error of xq, whose message is a sentence for its user already."""
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 400)

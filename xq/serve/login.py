@@ -1,138 +1,280 @@
-"""How a request shows who sends it: a Bearer header, a cookie made from a token, a proxy, or the same machine."""
+"""One request: who sends it (by a token, a cookie or a proxy's header), what they may do, and its parameters."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
+import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from xq.core.errors import BadType, BadValue, shown
-from xq.serve.rights import ANYBODY, Caller
 
-SHORTEST: Final = 16  # characters of a token: a shorter one could be guessed
+VIEW: Final = "view"
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "kill")
+"""What a user of the console may do."""
+ROLES: Final[Mapping[str, frozenset[str]]] = {
+    "viewer": frozenset({VIEW}),
+    "operator": frozenset(VERBS) - {"kill"},
+    "admin": frozenset(VERBS),
+}
+"""The verbs of each role."""
+
+ANYBODY: Final = "*"  # the name under which `rights` has those that it does not name
+CONSOLE: Final = "console"  # the name of a caller that has no other
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 LONGEST: Final = 2_000  # characters of a header that is compared
-CONSOLE: Final = "console"  # the name of a caller that has no other
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
+RIGHTS: Final = "The rights= of the console grant it."
 GRANTS: Final = "The application grants it (in Django: the permissions on the models), and the rights= of the console."
+READ_ONLY: Final = "This console is read-only: start it without read_only."
+
+MOST: Final = 500  # parameters of a request
+LONGEST_QUERY: Final = 24_000  # characters
+LONGEST_BODY: Final = 512_000  # bytes
+FORM: Final = "application/x-www-form-urlencoded"
+# By parameter: the most characters that it may have. Any other is ignored.
+LENGTHS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
+    **dict.fromkeys(("tube", "reason", "sure"), 500),
+    **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
+    "after": 16_000,  # a cursor of find
+}
 
 FromScope = Callable[[Mapping[str, Any]], str | None]
 
 
+@dataclass(frozen=True)
+class Caller:
+    """A person or a program that is logged in."""
+
+    name: str
+    verbs: frozenset[str]
+    by: str  # "bearer", "cookie", "user" or "loopback"
+    grants: str  # who gives a verb that this caller lacks
+
+    def permit(self, verb: str) -> None:
+        """Raise HTTPException unless the caller may use a verb. The only place where the console decides that."""
+        if verb not in self.verbs:
+            raise HTTPException(403, f"{self.name} has no right to {verb}. {self.grants}")
+
+
+NOBODY: Final = Caller("", frozenset(), "", "")  # sends a request without a login
+
+
+def _address(text: str | None) -> Any:
+    try:
+        return ipaddress.ip_address(text or "")
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str | None) -> bool:
     """Return whether an address or name is that of this machine itself."""
-    if host == "localhost":
-        return True
-    try:
-        return host is not None and ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
+
+
+def _is_text(given: object, least: int, most: int) -> bool:
+    return isinstance(given, str) and given.isprintable() and least <= len(given) <= most
 
 
 def tokens_of(given: object) -> dict[str, str]:
-    """Return tokens by name; one text is the token of "console". Raises BadType, BadValue."""
-    if given is None:
-        return {}
-    named = {CONSOLE: given} if isinstance(given, str) else given
-    if not isinstance(named, Mapping):
-        raise BadType(f"token= is a text, or texts by the names of their users, not {type(named).__name__}")
-    for name, token in named.items():
-        if not isinstance(name, str) or not isinstance(token, str):
-            raise BadType("token= is a text, or texts by the names of their users")
-        if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-            raise BadValue(
-                f"a token has at least {SHORTEST} printable characters without spaces: "
-                "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
-            )
-        if not name or not name.isprintable() or len(name) > 100:
-            raise BadValue(f"the name of a token is text of 1 to 100 characters, not {shown(name)}")
+    """Return tokens by name; one text is the token of "console". Raises BadValue, which shows no token."""
+    named: Mapping[Any, Any] = {} if given is None else given if isinstance(given, Mapping) else {CONSOLE: given}
+    if not all(
+        _is_text(name, 1, 100) and _is_text(token, 16, LONGEST) and token.isascii() and " " not in token
+        for name, token in named.items()
+    ):
+        raise BadValue(
+            "token= is text of at least 16 printable ASCII characters without spaces, or such texts by the names of "
+            "their users: python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
+        )
     if len(set(named.values())) < len(named):
         raise BadValue("two names have the same token: give each its own")
     return dict(named)
 
 
+def rights_of(given: Any) -> dict[str, frozenset[str]]:
+    """Return verbs by name. One role, or one list of verbs, is that of everybody. Raises BadValue."""
+    found = dict[str, frozenset[str]]()
+    for name, each in (given if isinstance(given, Mapping) else {ANYBODY: given}).items():
+        verbs = ROLES.get(each) if isinstance(each, str) else list(each) if isinstance(each, Iterable) else None
+        if not isinstance(name, str) or verbs is None or any(verb not in VERBS for verb in verbs):
+            raise BadValue(
+                f"rights= is a role ({', '.join(ROLES)}), or a list in which each text is a verb of the console "
+                f"({', '.join(VERBS)}), or these by the names of users, not {shown(given)}"
+            )
+        found[name] = frozenset({VIEW, *verbs})
+    return found
+
+
+def names_of(option: str, given: Any) -> frozenset[str]:
+    """Return the names of an option that is a list of them. Raises BadType."""
+    names: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise BadType(f"{option}= is a list of names, as ['example.org'], not {shown(given)}")
+    return frozenset(names)
+
+
 @dataclass(frozen=True)
-class Login:
-    """The tokens of a console, and what they prove."""
+class Settings:
+    """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
 
     tokens: Mapping[str, str]  # by name
     rights: Mapping[str, frozenset[str]]  # by name
-    user: str | FromScope | None = None  # the header of a proxy, or a function of the ASGI scope
-    proxies: frozenset[str] = frozenset()  # the addresses whose header is believed, besides this machine's
+    read_only: bool
+    hosts: frozenset[str]
+    user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
+    proxies: frozenset[str]  # the addresses whose header is believed, besides this machine's
+    name: str | None
+    colour: str
+    live: str
+    hide: frozenset[str]
+    every: float
+    activity: str  # the table of stream(); "" for none
 
-    def caller(self, request: Request) -> Caller | None:
-        """Return who sends a request, or None if it must log in."""
-        found, most = self._caller(request), request.scope.get(IN_SCOPE)
-        return found if found is None or most is None else replace(found, verbs=found.verbs & most, grants=GRANTS)
+    def check_host(self, request: Request) -> None:
+        """Refuse a name that is not this console's: another site may have made it lead here (DNS rebinding)."""
+        name = re.sub(r":\d*$", "", request.headers.get("host", "")).strip("[]").rstrip(".").lower()
+        is_known = any(
+            host in ("*", name) or (host.startswith(".") and name.endswith(host)) for host in map(str.lower, self.hosts)
+        )
+        is_numeric = _address(name) is not None and (self.tokens or self.user is not None)  # no name leads there
+        if not is_known and not is_numeric and not is_loopback(name):
+            raise HTTPException(400, f"This console has no name {name}: hosts=[...] or --allow-host give it more.")
 
-    def _caller(self, request: Request) -> Caller | None:
-        header = request.headers.get("authorization", "")
-        if header[:7].lower() == "bearer ":
-            return self._named(self.named_by(header[7:].strip()), "bearer")
-        if name := self._user(request):
-            return self._named(name, "user")
+    @staticmethod
+    def check_origin(request: Request, caller: Caller) -> None:
+        """Refuse a change that another site may have sent. A browser adds no Bearer header by itself."""
+        if request.method in ("GET", "HEAD") or caller.by == "bearer":
+            return
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "").lower()
+        here = [f"{scheme}://{request.headers.get('host', '').lower()}" for scheme in ("http", "https")]
+        if site != "same-origin" and (site is not None or origin not in here):
+            raise HTTPException(403, "Another site sent this request: use the pages of this one, or a Bearer header.")
+
+    def missing(self) -> str:
+        """Return what a request lacks that has no caller."""
         if self.tokens:
-            return self._named(self._of_cookie(request), "cookie")
-        if self.user is None and request.client and is_loopback(request.client.host):
-            return self._named(CONSOLE, "loopback")
-        return None
+            return "Log in, or send the token in an Authorization: Bearer header."
+        if self.user is not None:
+            return "The application or proxy before this console named no user."
+        return "This console has no token, so it answers only this machine itself. Start it with a token (XQ_TOKEN)."
 
-    def _named(self, name: str | None, by: str) -> Caller | None:
+    def caller(self, request: Request) -> Caller:
+        """Return who sends a request: NOBODY if it must log in."""
+        name, by = self._sender(request)
         if name is None:
-            return None
-        return Caller(name, self.rights.get(name, self.rights.get(ANYBODY, frozenset())), by)
+            return NOBODY
+        verbs, grants = self.rights.get(name, self.rights.get(ANYBODY, frozenset())), RIGHTS
+        if (most := request.scope.get(IN_SCOPE)) is not None:
+            verbs, grants = verbs & most, GRANTS
+        if self.read_only:
+            verbs, grants = verbs & {VIEW}, READ_ONLY
+        return Caller(name, verbs, by, grants)
 
-    def _user(self, request: Request) -> str | None:
-        if self.user is None:
-            return None
-        if isinstance(self.user, str):
-            name = request.headers.get(self.user) if self._is_of_a_proxy(request) else None
-        else:
-            name = self.user(request.scope)
-        return name if name and name.isprintable() and len(name) <= 100 else None
+    def _sender(self, request: Request) -> tuple[str | None, str]:
+        header, address = request.headers.get("authorization", ""), request.client.host if request.client else None
+        if header[:7].lower() == "bearer ":
+            return equal(header[7:].strip(), self.tokens), "bearer"
+        named = None
+        if callable(self.user):
+            named = self.user(request.scope)
+        elif self.user is not None and (is_loopback(address) or address in self.proxies):
+            named = request.headers.get(self.user)
+        if _is_text(named, 1, 100):
+            return named, "user"
+        if self.tokens:
+            return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"
+        return (CONSOLE if self.user is None and is_loopback(address) else None), "loopback"
 
-    def _is_of_a_proxy(self, request: Request) -> bool:
-        """Return whether a header is believed. A request without an address may come from anywhere."""
-        address = request.client.host if request.client else None
-        return is_loopback(address) or address in self.proxies
-
-    def named_by(self, token: str) -> str | None:
-        """Return the name of a token. It is compared with each of them, in a time that says nothing of them."""
-        given, found = token[:LONGEST].encode("utf-8", "replace"), None
-        for name, known in self.tokens.items():
-            if hmac.compare_digest(given, known.encode()):
-                found = name
-        return found
-
-    # the cookie: name, end and a signature by the token of that name. It never has the token itself.
+    # The cookie is the end of a login, and its signature by the token of a name: it never has the token itself. It is
+    # made here, since SessionMiddleware keeps its data in scope["session"], where that of the application around is.
 
     @property
     def cookie(self) -> str:
         """Returns the name of the cookie. Consoles on several ports of one host have several: ports share cookies."""
         keys = "\n".join(f"{name}\n{token}" for name, token in sorted(self.tokens.items()))
-        return f"xq_{hmac.new(keys.encode(), b'the name of the cookie', hashlib.sha256).hexdigest()[:8]}"
+        return f"xq_{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
 
-    def cookie_for(self, name: str) -> str:
-        """Return a cookie that proves a name for the next hours."""
-        said = f"{name.encode().hex()}.{int(time.time()) + LASTS}"
-        return f"{said}.{self._signature(name, said)}"
+    def cookie_for(self, name: str, until: str) -> str:
+        said = f"xq console {name.encode().hex()} {until}"
+        return f"{until}.{hmac.new(self.tokens[name].encode(), said.encode(), hashlib.sha256).hexdigest()}"
 
-    def _signature(self, name: str, said: str) -> str:
-        key = self.tokens.get(name, "")
-        return hmac.new(key.encode(), f"xq console {said}".encode(), hashlib.sha256).hexdigest()
-
-    def _of_cookie(self, request: Request) -> str | None:
-        said, _, signature = request.cookies.get(self.cookie, "")[:LONGEST].rpartition(".")
-        hexed, _, ends = said.partition(".")
-        try:
-            name, until = bytes.fromhex(hexed).decode(), int(ends)
-        except ValueError:
+    def _of_cookie(self, given: str) -> str | None:
+        until = given.partition(".")[0]
+        if not re.fullmatch("[0-9]{1,12}", until) or int(until) < time.time():
             return None
-        genuine = hmac.compare_digest(self._signature(name, said).encode(), signature.encode("utf-8", "replace"))
-        return name if genuine and name in self.tokens and time.time() < until else None
+        return equal(given, {name: self.cookie_for(name, until) for name in self.tokens})
+
+
+def equal(given: str, known: Mapping[str, str]) -> str | None:
+    """Return the name of the text that equals a given one. All are compared, in a time that says nothing of them."""
+    sent = given[:LONGEST].encode("utf-8", "replace")
+    return ([None] + [name for name, each in known.items() if hmac.compare_digest(sent, each.encode())])[-1]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request that passed the guard. Its parameters are those of the form, and of the address."""
+
+    request: Request
+    caller: Caller
+    parameters: Mapping[str, list[str]] = field(default_factory=dict)
+    entry: Any = None  # the Entry of a queue's page
+    number: int = 0  # the part of the path that is one
+
+    @property
+    def root(self) -> str:
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The path below the place where the console is mounted."""
+        return str(self.request.scope["path"]).removeprefix(self.root) or "/"
+
+    @property
+    def filter(self) -> str:
+        return self.text("filter").strip()
+
+    def url(self, path: str = "/", **query: Any) -> str:
+        """Return an address of this console, below the place where it is mounted."""
+        given = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return f"{self.root}{path}{'?' if given else ''}{given}"
+
+    def here(self, page: str = "tasks", **query: Any) -> str:
+        """Return the address of a page of the queue."""
+        return self.url(f"/q/{self.entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.parameters.get(name, [default])[-1]
+
+
+async def parameters_of(request: Request) -> dict[str, list[str]]:
+    """Return the parameters of the form and of the address. Raises HTTPException for those that are too long."""
+    query, body = request.scope.get("query_string", b""), bytearray()
+    if len(query) > LONGEST_QUERY:
+        raise HTTPException(414, "The address is too long. Shorten the filter.")
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
+    if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise HTTPException(415, f"A form of this console is {FORM}.")
+    found = dict[str, list[str]]()
+    for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
+        if len(given.multi_items()) > MOST:
+            raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
+        for name in set(LENGTHS).intersection(given).difference(found):
+            found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
+            if max(map(len, found[name])) > LENGTHS[name]:
+                raise HTTPException(400, f"{name} is longer than {LENGTHS[name]:,} characters. Shorten it.")
+    return found

@@ -1,280 +1,171 @@
-"""The pages of one queue: its tasks, failures, workers, schedules and pauses; and the table of all pages."""
+"""The table of all pages, and what answers where a template does not."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from starlette.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from xq.core.errors import BadValue, FeatureOff
-from xq.core.filters import quoted
-from xq.engine.inspection import Owner
-from xq.engine.operations import is_offered
-from xq.engine.search import Step
-from xq.serve import charts, texts
-from xq.serve.console import (
-    BY_VERB,
-    OPEN,
-    Console,
-    Route,
-    events,
-    favicon,
-    live,
-    log_in,
-    log_out,
-    login_page,
-    overview,
-    static,
-    theme,
-)
+from xq.core.errors import BadValue
+from xq.core.filters import parse
+from xq.pipeline.rollup import UNITS, Rollup, Throughput
+from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
-from xq.serve.operations import EVENTS, act, cancel, operation, operations, preview, resume_operation
-from xq.serve.rights import VIEW, Refusal
-from xq.serve.visit import Visit
+from xq.serve.login import LASTS, VIEW, Visit, equal
+from xq.serve.operations import act, go_on, preview
 
-SIZES: Final = (25, 50, 100, 200)  # tasks on a page
-COLUMNS: Final = 6  # fields of the application in a list
-GROUPS: Final = 50  # of failures on a page
-STEPS: Final = 500  # of a task's timeline
-LISTED: Final = 200  # taken tasks and schedules on a page
-# The roles that a list shows, in this order, and the term of a filter that a value becomes.
-ROLES: Final = {"tube": "tube:", "utube": "utube:", "priority": "", "attempts": "", "error": ""}
+BROWSERS: Final = 200  # that may follow the numbers at once
+LONGEST: Final = 900.0  # seconds of one stream of events: a browser asks for the next one, and logs in again if it must
+SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_000, 28_800)}  # and of a column, in s
+SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
+ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "favicon.svg": "image/svg+xml"}
+INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
 
-def allowed(console: Console, visit: Visit, states: tuple[str, ...]) -> list[str]:
-    """Return the verbs that the caller may use on tasks in these states of the queue."""
-    machine = visit.queue.queue.machine
-    may = visit.caller.verbs if visit.caller and not console.settings.read_only else frozenset()
-    events = {verb: event for verb, event in EVENTS.items() if verb in may and is_offered(machine, event)}
-    return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
+def events(console: Console, visit: Visit) -> Response:
+    """Return the part of a page that changes as server-sent events, for as long as the browser stays.
+
+    Where the server sends answers whole there is one event, and the browser asks again.
+    """
+    is_one = visit.request.scope.get(LIVE, console.settings.live) == "poll"
+    if console.following >= BROWSERS:
+        raise HTTPException(503, "Too many browsers follow this console. Close some of its pages.")
+
+    async def sent() -> AsyncIterator[str]:
+        until = time.monotonic() + LONGEST
+        console.following += 1
+        try:
+            yield "retry: 3000\n\n"
+            while not console.is_closed and time.monotonic() < until:
+                part = await console.in_a_thread(partial(console.part, visit))
+                yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
+                if is_one:
+                    break
+                await asyncio.sleep(max(0.1, console.settings.every))
+        finally:
+            console.following -= 1
+
+    return StreamingResponse(sent(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    kind: str = ""  # the class of the cell
-    link: str = ""  # a filter
+def asset(console: Console, visit: Visit) -> Response:
+    """Return a file that pages load. The environment's colour stands in two of them."""
+    name = visit.path.rpartition("/")[2]
+    return Response(console.render(name, visit), media_type=ASSETS[name])
 
 
-@dataclass(frozen=True)
-class TaskRow:
-    key: str
-    state: str | None
-    cells: list[tuple[str, Cell]]
+def metrics_of(entries: tuple[Entry, ...]) -> Answer:
+    """Return what answers Prometheus."""
+    from xq.metrics import Metrics
+
+    kept = Metrics({entry.name: entry.queue for entry in entries})
+
+    def page(console: Console, visit: Visit) -> Response:
+        body, kind = kept.scrape(visit.request.headers.get("accept", "")[:1000])
+        return Response(body, headers={"Content-Type": kind})
+
+    return page
 
 
-def task_rows(entry: Entry, tasks: list[Any], hidden: frozenset[str]) -> tuple[list[str], list[TaskRow]]:
-    """Return the columns that any of these tasks fills, and a row for each."""
-    found = [entry.fields(task) for task in tasks]
-    roles = {name: role for role, name in entry.queue.roles.items()}
-    own = [
-        name for name in (found[0] if found else {}) if name not in roles and name not in entry.queue.adapter.store.key
-    ]
-    named = [entry.queue.roles[role] for role in ROLES if role in entry.queue.roles]
-    used = [name for name in [*own, *named] if any(fields[name] not in (None, "", 0) for fields in found)]
-    shown = [name for name in used if name in own][:COLUMNS] + [name for name in used if name in named]
-
-    def cell(name: str, value: Any) -> Cell:
-        term = ROLES.get(roles.get(name, ""), "") if name not in hidden else ""
-        text = texts.HIDDEN if name in hidden else texts.cell(value, hidden)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        kind = "n" if is_number else "error" if roles.get(name) == "error" else "text"
-        return Cell(text, kind, f"{term}{quoted(str(value))}" if term and value not in (None, "") else "")
-
-    rows = [
-        TaskRow(entry.key_text(fields), entry.state_of(fields), [(name, cell(name, fields[name])) for name in shown])
-        for fields in found
-    ]
-    return shown, rows
-
-
-def tasks(console: Console, visit: Visit) -> Response:
-    entry = visit.queue
-    text, after = visit.text("filter").strip(), visit.text("after") or None
-    n = next((size for size in SIZES if size >= visit.integer("n", 50, 1, SIZES[-1])), SIZES[-1])
-    values: dict[str, Any] = {"filter": text, "n": n, "wrong": ""}
-    try:
-        found = on(entry, lambda: entry.queue.find(text, n, after, visit.text("back") == "1"))
-    except (BadValue, FeatureOff) as error:
-        return console.html("tasks.html", visit, 400, **values | {"wrong": f"{error}"})
-    columns, rows = task_rows(entry, found.tasks, console.settings.hide)
-    cut = None if found.ended or len(rows) >= n else found.looked
-    acts = allowed(console, visit, entry.states)
-    return console.html("tasks.html", visit, **values, found=found, rows=rows, columns=columns, cut=cut, acts=acts)
-
-
-def failures(console: Console, visit: Visit) -> Response:
-    entry, text = visit.queue, visit.text("filter").strip()
-    values: dict[str, Any] = {"filter": text, "wrong": "", "groups": []}
-    try:
-        groups = on(entry, lambda: entry.queue.failures(text, GROUPS))
-    except (BadValue, FeatureOff) as error:
-        return console.html("failures.html", visit, 400, **values | {"wrong": f"{error}"})
-    acts = allowed(console, visit, ("B", "R", "W"))
-    is_hidden = entry.queue.roles.get("error") in console.settings.hide
-    return console.html("failures.html", visit, **values | {"groups": groups, "acts": acts, "is_hidden": is_hidden})
-
-
-@dataclass(frozen=True)
-class Field:
-    name: str
-    role: str
-    text: str | None
-    long: bool
-
-
-def task(console: Console, visit: Visit) -> Response:
-    entry = visit.queue
-    queue = entry.queue
-    key = entry.key(visit.text("key"))
-
-    def look() -> tuple[dict[str, Any], list[str], Owner | None, list[Step] | None]:
-        fields = entry.fields(queue.peek(key))
-        steps = queue.timeline(key) if entry.keeps_history else None
-        return fields, queue.why(key), queue.adapter.inspection.owner(key), steps
-
-    fields, why, owner, steps = on(entry, look)
-    roles, hidden = {name: role for role, name in queue.roles.items()}, console.settings.hide
-    state, last = entry.state_of(fields), (steps or [])[-STEPS:]
-    if queue.roles.get("error") in hidden:
-        why = [line.partition(": ")[0] if line.startswith("it is ") else line for line in why]  # the error follows
-
-    def field(name: str, value: Any) -> Field:
-        text = None if value is None else texts.HIDDEN if name in hidden else texts.text(value, hidden)
-        role = roles.get(name, "")
-        if role in ("runat", "deadline") and isinstance(value, (int, float)):
-            text = f"{texts.moment(value)} ({value})" if texts.moment(value) else text
-        return Field(name, role if role != name else "", text, text is not None and (len(text) > 80 or "\n" in text))
-
-    return console.html(
-        "task.html",
-        visit,
-        key=entry.key_text(fields),
-        state=state,
-        why=why,
-        owner=owner,
-        now=time.time(),
-        steps=None if steps is None else last,
-        left_out=len(steps or []) - len(last),
-        bar=charts.of_steps([(step.target, step.seconds or 0.0) for step in last]),
-        fields=[field(name, fields[name]) for name in _in_order(entry, fields)],
-        acts=allowed(console, visit, (state,) if state else ()),
+def log_in(console: Console, visit: Visit) -> Response:
+    login, wanted = console.settings, visit.text("next", "/")
+    name = equal(visit.text("token"), login.tokens)
+    if name is None:
+        return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
+    response = RedirectResponse(visit.url(wanted if INSIDE.fullmatch(wanted) else "/"), 303)
+    cookie, is_secure = login.cookie_for(name, f"{int(time.time()) + LASTS}"), visit.request.url.scheme == "https"
+    response.set_cookie(
+        login.cookie, cookie, LASTS, path=f"{visit.root}/", secure=is_secure, httponly=True, samesite="strict"
     )
+    return response
 
 
-def _in_order(entry: Entry, fields: dict[str, Any]) -> list[str]:
-    """Return the names of the application's fields, then those of the queue's, then those that are empty."""
-    roles = set(entry.queue.roles.values())
-    return sorted(
-        (name for name in fields if name not in roles or fields[name] is not None),
-        key=lambda name: (fields[name] is None, name in roles),
-    )
-
-
-def workers(console: Console, visit: Visit) -> Response:
-    entry = visit.queue
-    queue = entry.queue
-    processes, taken = on(entry, lambda: (queue.processes(), queue.taken()))
-    now, known = time.time(), {each.session: each for each in processes}
-    taken.sort(key=lambda each: (each[2] is None, each[2] or 0.0))
-    names = entry.queue.adapter.store.key
-    listed = [
-        {
-            "key": entry.key_text(dict(zip(names, key if isinstance(key, tuple) else (key,)))),
-            "session": session,
-            "process": known.get(session or ""),
-            "since": since,
-            "taken_for": None if since is None else now - since,
-        }
-        for key, session, since in taken[:LISTED]
-    ]
-    return console.html(
-        "workers.html",
-        visit,
-        processes=processes,
-        now=now,
-        taken=listed,
-        more=len(taken) - len(listed),
-    )
+def log_out(console: Console, visit: Visit) -> Response:
+    response = RedirectResponse(visit.url("/login"), 303)
+    response.delete_cookie(console.settings.cookie, path=f"{visit.root}/")
+    return response
 
 
 def doctor(console: Console, visit: Visit) -> Response:
     """Show what is wrong or slow. It reads the whole table, so one request does it at a time."""
-    entry, began = visit.queue, time.monotonic()
     if not console.examining.acquire(blocking=False):
-        raise Refusal(503, "This console examines a queue for another page. Load this page again in a while.")
+        raise HTTPException(503, "This console examines a queue for another page. Load this page again in a while.")
     try:
-        findings = on(entry, entry.queue.doctor)
+        return console.show("doctor.html", visit)
     finally:
         console.examining.release()
-    return console.html("doctor.html", visit, findings=findings, took=time.monotonic() - began)
-
-
-def schedules(console: Console, visit: Visit) -> Response:
-    entry = visit.queue
-    listed = on(entry, entry.queue.schedules)[:LISTED]
-    return console.html("schedules.html", visit, schedules=listed)
-
-
-def pauses(console: Console, visit: Visit) -> Response:
-    entry = visit.queue
-    return console.html(
-        "pauses.html",
-        visit,
-        pauses=on(entry, entry.queue.pauses),
-        has_tubes="tube" in entry.queue.roles,
-    )
 
 
 def pause(console: Console, visit: Visit) -> Response:
-    return _pause(console, visit, visit.queue.queue.pause)
+    """Pause or resume the queue, or one of its tubes."""
+    if visit.text("scope") not in ("all", "tube"):
+        raise HTTPException(400, "The form does not say what to pause or to resume: scope is all or tube.")
+    tube = visit.text("tube") if visit.text("scope") == "tube" else None
+    call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
+    on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=visit.text("reason") or None))
+    return RedirectResponse(visit.here("pauses"), 303)
 
 
-def resume(console: Console, visit: Visit) -> Response:
-    return _pause(console, visit, visit.queue.queue.resume)
+class Activity:
+    """The throughput of a queue over a span of time. Raises ConfigurationError if the table cannot be read."""
+
+    def __init__(self, rollup: Rollup, queue: str, span: str, filter: str) -> None:
+        terms, now, (seconds, width) = parse(filter).terms, time.time(), SPANS[span]
+        if any(term.name != "tube" or term.operator not in ":=" or term.negated for term in terms) or len(terms) > 1:
+            raise BadValue("the table of the activity has tubes only: a filter is tube:mail, or tube:mail,news, here")
+        tubes, buckets = terms[0].values if terms else (), rollup.newest(queue)
+        self.newest = max(buckets.values(), default=None)  # the start of the newest bucket; None if there is none
+        fresh = [unit for unit, bucket in buckets.items() if bucket >= now - seconds - UNITS[unit]]
+        self.width = width = max([width, *(UNITS[unit] for unit in fresh)])  # a column has whole buckets
+        until = int(now // width + 1) * width
+        since = until - (seconds // width + 1) * width
+        self.columns = {at: Counter[str]() for at in range(since, until, width)}  # by the start of each
+        for unit in fresh:
+            for row in rollup.throughput(queue, unit, since, until, width, tubes):
+                self.columns[row.bucket].update(dict(zip(Throughput._fields[1:], row[1:])))
 
 
-def _pause(console: Console, visit: Visit, call: Any) -> Response:
-    entry, scope = visit.queue, visit.text("scope")
-    if scope not in ("all", "tube"):
-        raise Refusal(400, "The form does not say what to pause or to resume: scope is all or tube.")
-    tube = visit.text("tube") if scope == "tube" else None
-    actor = visit.caller.name if visit.caller else None
-    try:
-        on(entry, partial(call, tube, actor=actor, reason=visit.text("reason") or None))
-    except FeatureOff as error:
-        raise Refusal(400, f"{error}.") from error
-    return console.redirect(visit, f"/q/{entry.slug}/pauses")
+def activity(console: Console, visit: Visit) -> Response:
+    span = visit.text("span") if visit.text("span") in SPANS else "day"
+    rollup = visit.entry.queue.pipeline.rollup(console.settings.activity)
+    found = partial(Activity, rollup, visit.entry.name, span, visit.filter)
+    return console.show("activity.html", visit, found=found, span=span, spans=SPANS, shown=SHOWN)
 
 
-# Every page, and the verb that it needs. What is not here is not answered.
-PAGES: Final[tuple[Route, ...]] = (
-    Route("GET", "/login", OPEN, login_page),
-    Route("POST", "/login", OPEN, log_in),
-    Route("GET", "/static/console.css", OPEN, static("console.css")),  # the form to log in needs both
-    Route("GET", "/static/theme.css", OPEN, theme),
-    Route("POST", "/logout", VIEW, log_out),
-    Route("GET", "/static/console.js", VIEW, static("console.js")),
-    Route("GET", "/static/favicon.svg", VIEW, favicon),
-    Route("GET", "/", VIEW, overview),
-    Route("GET", "/events", VIEW, events),
-    Route("GET", "/live", VIEW, live),
-    Route("GET", "/q/{queue}", VIEW, tasks),
-    Route("GET", "/q/{queue}/task", VIEW, task),
-    Route("GET", "/q/{queue}/failures", VIEW, failures),
-    Route("GET", "/q/{queue}/workers", VIEW, workers),
-    Route("GET", "/q/{queue}/schedules", VIEW, schedules),
-    Route("GET", "/q/{queue}/pauses", VIEW, pauses),
-    Route("GET", "/q/{queue}/doctor", VIEW, doctor),
-    Route("GET", "/q/{queue}/operations", VIEW, operations),
-    Route("GET", "/q/{queue}/operations/{number}", VIEW, operation),
-    Route("POST", "/q/{queue}/preview", BY_VERB, preview),
-    Route("POST", "/q/{queue}/act", BY_VERB, act),
-    Route("POST", "/q/{queue}/operations/{number}/cancel", BY_VERB, cancel),
-    Route("POST", "/q/{queue}/operations/{number}/resume", BY_VERB, resume_operation),
-    Route("POST", "/q/{queue}/pause", "pause", pause),
-    Route("POST", "/q/{queue}/resume", "resume", resume),
+# Every page, and the verb that it needs. What is not here is not answered. A page of a template asks what the template
+# asks for.
+PAGES: Final = (
+    Page("GET", "/login", OPEN, "login.html"),
+    Page("POST", "/login", OPEN, log_in),
+    Page("POST", "/logout", VIEW, log_out),
+    Page("GET", "/static/console.css", OPEN, asset),  # the form to log in needs it
+    Page("GET", "/static/console.js", VIEW, asset),
+    Page("GET", "/static/favicon.svg", VIEW, asset),
+    Page("GET", "/", VIEW, "overview.html"),
+    Page("GET", "/events", VIEW, events),
+    Page("GET", "/q/{queue}", VIEW, "tasks.html"),
+    Page("GET", "/q/{queue}/events", VIEW, events),
+    Page("GET", "/q/{queue}/task", VIEW, "task.html"),
+    Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
+    Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),
+    Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
+    Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
+    Page("GET", "/q/{queue}/doctor", VIEW, doctor),
+    Page("GET", "/q/{queue}/operations", VIEW, "operations.html"),
+    Page("GET", "/q/{queue}/operations/{number}", VIEW, "operation.html"),
+    Page("POST", "/q/{queue}/preview", BY_FORM, preview),
+    Page("POST", "/q/{queue}/act", BY_FORM, act),
+    Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, go_on),
+    Page("POST", "/q/{queue}/operations/{number}/resume", BY_FORM, go_on),
+    Page("POST", "/q/{queue}/pause", "pause", pause),
+    Page("POST", "/q/{queue}/resume", "resume", pause),
 )
+ACTIVITY: Final = Page("GET", "/q/{queue}/activity", VIEW, activity)

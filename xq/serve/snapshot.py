@@ -1,38 +1,75 @@
-"""One look at all queues every other second, shared by all pages and browsers of a process."""
+"""What all queues are like now: one look at each database every other second, shared by all pages and browsers."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.serve.charts import Rates
 from xq.serve.entries import Entry, on
-from xq.serve.rights import Refusal
 
-log = logging.getLogger("xq.serve")
+EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
+BUCKET: Final = 5  # seconds between two points of a chart
+MINUTES: Final = 300  # seconds of a chart
+TALL: Final = 34  # units of a chart
+GAP: Final = 30  # seconds without a look, which the history fills
+PAST: Final = 5_000  # transitions of the history that fill the chart
+FIRST: Final = 20.0  # seconds for which a page waits for the first look at a database
+LATE: Final = 2.0  # seconds for which it waits for others, and then shows old numbers
+OLD: Final = 4  # looks, after which numbers are shown with their age
+LINES: Final = ("put", "finished", "failed")  # of a chart, in tasks a second
 
-EVERY: Final = 1.5  # seconds between two looks; a look that takes long makes it more
-IDLE: Final = 600.0  # seconds after the last reader, at which the looks end
-BUCKET: Final = 5  # seconds of a point of the charts
-BUCKETS: Final = 60
-SPAN: Final = 15  # seconds over which a rate is shown as a number
-PATIENCE: Final = 20.0  # seconds for which a page waits for the first look
-LONG: Final = 10.0  # seconds: what is older than a few looks of this length is shown with its age
-LATE: Final = 2.0  # seconds for which it waits for a newer look: one database that hangs must not hold up every page
 
-FEW: Final = 4  # looks: older numbers are shown with their age
+def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the numbers of tasks that were put, finished and buried since counting began."""
+    moves = [(name[0], name[-1], n) for name, n in transitions.items()]  # as in R-T
+    put = sum(n for source, _, n in moves if source == ABSENT)
+    finished = sum(n for source, target, n in moves if source == TAKEN and target in ("D", "Z", ABSENT))
+    return put, finished, sum(n for _, target, n in moves if target == "B")
 
-PAST: Final = 5_000  # transitions of the history that the first look reads
 
-Totals = tuple[int, int, int]  # put, finished, buried, since counting began
+class Past(deque[tuple[float, tuple[int, ...]]]):
+    """The totals of one queue over the last minutes: one for each bucket of time, and when it was so."""
+
+    def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:
+        """Add what the last transitions of the history, in order, say of the minutes before `at` (the time `now`)."""
+        counted, ago, found = Counter(transitions), BUCKET, deque[tuple[float, tuple[int, ...]]]()
+        for row in reversed(rows):
+            while ago <= min(MINUTES, now - row.at_us / 1_000_000):
+                found.appendleft((at - ago, totals(counted)))
+                ago += BUCKET
+            counted[f"{row.source}-{row.target}"] -= 1
+        self.extend(each for each in found if not self or each[0] > self[-1][0])
+
+    def add(self, at: float, now: tuple[int, ...]) -> None:
+        if len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET:
+            self.pop()  # the bucket has a later one
+        self.append((at, now))
+        while self[0][0] < at - MINUTES - BUCKET:
+            self.popleft()
+
+    def rates(self, first: int = -4, last: int = -1) -> list[float | None]:
+        """Return how many tasks a second were put, finished and buried between two of the totals; None at first."""
+        (began, before), (ended, after) = self[max(first, -len(self))], self[last]
+        seconds = ended - began  # less than before: the counters were reset
+        return [max(0, b - a) / seconds if seconds >= 1 else None for a, b in zip(before, after)]
+
+    def chart(self) -> dict[str, Any]:
+        """Return the greatest of the last minutes' rates, and lines: points of SVG, in seconds and down to `TALL`."""
+        since = self[-1][0] - MINUTES
+        points = [(max(0.0, self[i][0] - since), self.rates(i - 1, i)) for i in range(1 - len(self), 0)]
+        most = max((rate for _, rates in points for rate in rates if rate), default=0.0)
+        lines = {
+            name: " ".join(f"{x:.0f},{TALL - (TALL - 4) * (rates[i] or 0) / most:.1f}" for x, rates in points)
+            for i, name in enumerate(LINES if most else ())
+        }
+        return {"most": most, "lines": lines, "begins": points[0][0] if points else 0.0}
 
 
 @dataclass(frozen=True)
@@ -40,215 +77,87 @@ class Now:
     """One queue at one moment."""
 
     entry: Entry
-    counts: dict[str, int] = field(default_factory=dict)
-    paused: list[str | None] = field(default_factory=list)
-    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
-    put: float | None = None  # tasks a second
-    finished: float | None = None
-    buried: float | None = None
-    charts: tuple[tuple[str, Rates], ...] = ()
+    at: float  # by time.monotonic()
     error: str = ""  # why there are no numbers
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """All queues at one moment."""
-
-    version: int
-    at: float
-    took: float  # the seconds of the look
-    queues: tuple[Now, ...]
-    sessions: int
-
-    def of(self, entry: Entry) -> Now:
-        return next(now for now in self.queues if now.entry is entry)
-
-    def sum(self, state: str) -> int:
-        return sum(now.counts.get(state, 0) for now in self.queues)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    paused: Sequence[str | None] = ()
+    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
+    rates: Sequence[float | None] = ()  # put, finished, buried
+    chart: Mapping[str, Any] = field(default_factory=dict)
+    age: float | None = None  # in seconds, if the numbers are old
 
 
-def _totals(transitions: Mapping[str, int]) -> Totals:
-    put = finished = buried = 0
-    for name, n in transitions.items():
-        source, _, target = name.partition("-")
-        put += n if source == ABSENT else 0
-        finished += n if source == TAKEN and target in ("D", "Z", ABSENT) else 0
-        buried += n if target == "B" else 0
-    return put, finished, buried
-
-
-class Rating:
-    """The totals of one queue over the last minutes, as points of a chart."""
+class Look:
+    """The looks at the queues of one database, of which one runs at a time. One that hangs holds up no other."""
 
     def __init__(self) -> None:
-        self.totals: OrderedDict[int, tuple[float, Totals]] = OrderedDict()  # the last of each bucket of time
+        self.entries: list[Entry] = []
+        self.now: dict[str, Now] = {}
+        self.past = defaultdict[str, Past](Past)
+        self.sessions: set[str] = set()
+        self.running: Future[None] | None = None
+        self.until = self.due = 0.0  # when pages wait no longer for this one, and when the next one may begin
+        self._thread = ThreadPoolExecutor(1, "xq-console-look")
 
-    def begin(self, at: float, transitions: dict[str, int], rows: Sequence[Any]) -> None:
-        """Add what the last transitions of the history say of the minutes before the first look."""
-        left, counted, now = list(rows), Counter(transitions), time.time()
-        for bucket in range(int(at // BUCKET) - 1, int(at // BUCKET) - BUCKETS - 1, -1):
-            ends = (bucket + 1) * BUCKET
-            while left and at - now + left[-1].at_us / 1_000_000 >= ends:
-                row = left.pop()
-                counted[f"{row.source}-{row.target}"] -= 1
-            if not left:
-                break
-            self.totals[bucket] = (ends, _totals(counted))
-            self.totals.move_to_end(bucket, last=False)
+    def begin(self, every: float) -> Future[None]:
+        """Return the look that runs, after a new one has begun if it is due."""
+        at = time.monotonic()
+        if self.running is None or (self.running.done() and at >= self.due):
+            self.until = at + (LATE if self.now else FIRST)
+            self.running = self._thread.submit(self._run, every)
+        return self.running
 
-    def add(self, at: float, transitions: dict[str, int]) -> None:
-        self.totals[int(at // BUCKET)] = (at, _totals(transitions))
-        while len(self.totals) > BUCKETS + 2:
-            self.totals.popitem(last=False)
+    def _run(self, every: float) -> None:
+        began = time.monotonic()
+        with suppress(Exception), ExitStack() as kept:  # a connection that broke may fail to close
+            for entry in self.entries:  # they share the connection: to open one may take long
+                self.now[entry.slug] = self._of(entry, kept)
+        self.due = time.monotonic() + max(every, time.monotonic() - began)  # at most half of a thread's time
 
-    def rates(self, at: float) -> list[Rates]:
-        """Return the rates of puts, of ends and of burials, by bucket; None where nothing was looked at."""
-        newest = int(at // BUCKET)
-        found: list[list[float | None]] = [[], [], []]
-        for bucket in range(newest - BUCKETS + 1, newest + 1):
-            before, after = self.totals.get(bucket - 1), self.totals.get(bucket)
-            for which, rates in enumerate(found):
-                rates.append(
-                    (after[1][which] - before[1][which]) / max(0.1, after[0] - before[0])
-                    if before and after and after[1][which] >= before[1][which]  # else they were reset
-                    else None
-                )
-        return list(found)
+    def _of(self, entry: Entry, kept: ExitStack) -> Now:
+        try:
+            return on(entry, lambda: self._numbers(entry), kept)
+        except Exception as error:  # the other queues have numbers
+            return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
-    def latest(self, at: float) -> tuple[float | None, float | None, float | None]:
-        """Return the three rates over the last seconds; None before there are two looks."""
-        inside = [each for each in self.totals.values() if each[0] > at - SPAN]
-        if len(inside) < 2 or inside[-1][0] - inside[0][0] < 1:
-            return None, None, None
-        (began, first), (ended, last) = inside[0], inside[-1]
-        put, finished, buried = (max(0, b - a) / (ended - began) for a, b in zip(first, last))
-        return put, finished, buried
+    def _numbers(self, entry: Entry) -> Now:
+        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
+        stats, at = queue.stats(), time.monotonic()
+        if entry.keeps_history and (not past or at - past[-1][0] > GAP):
+            rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
+            past.begin(at, inspection.moment(), stats.transition, rows)
+        past.add(at, totals(stats.transition))
+        if entry is self.entries[0]:
+            self.sessions = inspection.online()
+        oldest = queue.oldest_ready() if stats.counts.get(READY) else None
+        return Now(entry, at, "", stats.counts, queue.paused(), oldest, past.rates(), past.chart())
 
 
 class Snapshots:
-    """Takes the snapshots in one thread. It starts with the first page, and ends minutes after the last one."""
+    """The numbers of all queues. A look begins when a page or a browser asks and the last one is old enough."""
 
     def __init__(self, entries: Sequence[Entry], every: float = EVERY) -> None:
-        self.entries = tuple(entries)
         self.every = every
-        self.looks = 0  # how many looks were taken
-        self._changed = threading.Condition()
-        self._latest: Snapshot | None = None
-        self._thread: threading.Thread | None = None
-        self._asked = 0.0
-        self._ratings = {entry.slug: Rating() for entry in entries}
-        self._errors: dict[str, str] = {}  # why queues have no numbers, by slug
-        self.is_closed = False
-        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = threading.Lock()
+        looks = defaultdict[object, Look](Look)  # by database
+        self._of = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
+        for entry, look in self._of.items():
+            look.entries.append(entry)
+        self._looks = [*looks.values()]
 
-    def current(self) -> Snapshot:
-        """Return a snapshot, waiting for the first one. Called in a thread. Raises Refusal if none comes."""
-        with self._changed:
-            self._begin()
-            self._changed.wait_for(self._fresh, PATIENCE if self._latest is None else LATE)
-            if self._latest is None:
-                raise Refusal(503, "The databases do not answer. Load this page again in a while.")
-            return self._latest
+    def current(self) -> list[Now]:
+        """Return the numbers of all queues, after a new look if it is time for one. Called in a thread."""
+        with self._lock:
+            running = {look.begin(self.every): look.until for look in self._looks}
+        left = [until - time.monotonic() for look, until in running.items() if not look.done()]
+        wait(running, max([0.0, *left]))
+        return [self.of(entry) for entry in self._of]
 
-    def age(self, snapshot: Snapshot) -> float | None:
-        """Return the age of a snapshot in seconds; None if it is current."""
-        age = time.monotonic() - snapshot.at
-        return age if age > FEW * max(self.every, min(snapshot.took, LONG)) + 1 else None
-
-    @property
-    def latest(self) -> Snapshot | None:
-        return self._latest
-
-    def _fresh(self) -> bool:
-        return self._latest is not None and time.monotonic() - self._latest.at < 2 * self.every + 1
-
-    def _begin(self) -> None:
-        self._asked = time.monotonic()
-        if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
-            self._latest = None  # of minutes ago
-            self._thread = threading.Thread(target=self._run, name="xq-console-snapshot", daemon=True)
-            self._thread.start()
-
-    async def after(self, version: int, seconds: float) -> Snapshot | None:
-        """Return the first snapshot after a version, or None if none comes within so many seconds."""
-        listener = (asyncio.get_running_loop(), asyncio.Event())
-        with self._changed:
-            self._begin()
-            self._listeners.add(listener)
-        try:
-            if self._latest is None or self._latest.version <= version:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(listener[1].wait(), seconds)
-        finally:
-            with self._changed:
-                self._listeners.discard(listener)
-        latest = self._latest
-        return latest if latest is not None and latest.version > version else None
-
-    def close(self) -> None:
-        """End the looks, and the waits for more of them."""
-        with self._changed:
-            self.is_closed = True
-            self._notify()
-
-    def _notify(self) -> None:
-        self._changed.notify_all()
-        for loop, event in self._listeners:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(event.set)
-
-    def _run(self) -> None:
-        while not self.is_closed and time.monotonic() - self._asked < IDLE:
-            began = time.monotonic()
-            made = self._look()
-            with self._changed:
-                self._latest = made
-                self._notify()
-                rest = max(self.every, time.monotonic() - began)  # at most half of a thread's time
-                self._changed.wait_for(lambda: self.is_closed, rest)
-
-    def _look(self) -> Snapshot:
-        self.looks += 1
-        began = time.monotonic()
-        sessions: set[str] = set()  # two queues may be in one database
-        with suppress(Exception), ExitStack() as kept:  # a connection that broke may fail to close
-            queues = tuple(self._of(entry, sessions, kept) for entry in self.entries)
+    def of(self, entry: Entry) -> Now:
         at = time.monotonic()
-        return Snapshot(self.looks, at, at - began, queues, len(sessions))
+        now = self._of[entry].now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
+        return replace(now, age=at - now.at) if at - now.at > OLD * self.every + LATE else now
 
-    def _of(self, entry: Entry, sessions: set[str], kept: ExitStack) -> Now:
-        """Return the numbers of one queue. All queues of a database share a connection: to open one may take long."""
-        try:
-            now = on(entry, lambda: self._numbers(entry, sessions), kept)
-        except Exception as error:  # the other queues have numbers
-            now = Now(entry, error=error.sentence if isinstance(error, Refusal) else f"{error}")
-        if now.error != self._errors.get(entry.slug, ""):  # one line when trouble begins, one when it ends
-            self._errors[entry.slug] = now.error
-            log.info("no numbers of %s: %s" if now.error else "numbers of %s again%s", entry.name, now.error)
-        return now
-
-    def _numbers(self, entry: Entry, sessions: set[str]) -> Now:
-        queue = entry.queue
-        stats, at = queue.stats(), time.monotonic()
-        rating = self._ratings[entry.slug]
-        if not rating.totals and entry.keeps_history:
-            inspection = queue.adapter.inspection
-            rating.begin(at, stats.transition, inspection.after(max(0, inspection.newest() - PAST), PAST))
-        rating.add(at, stats.transition)
-        sessions.update(queue.adapter.inspection.online())
-        put, finished, buried = rating.latest(at)
-        names = ("in", "out", "bad")
-        return Now(
-            entry,
-            stats.counts,
-            queue.paused(),
-            queue.oldest_ready() if stats.counts.get(READY) else None,
-            put,
-            finished,
-            buried,
-            tuple(zip(names, rating.rates(at))),
-        )
+    def sessions(self) -> int:
+        """Return the number of open sessions in all databases: two queues may be in one, by two pools."""
+        return len(set[str]().union(*(look.sessions for look in self._looks)))

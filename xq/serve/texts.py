@@ -1,13 +1,16 @@
-"""What the pages show of numbers, spans of time, moments and values. Task data is hostile: it may be of any size."""
+"""What the pages show of numbers, times and values. Task data is hostile: it may be of any size and depth."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from xq.core.filters import quoted
 from xq.core.words import lasting, name_of
 
 CELL: Final = 100  # characters of a value in a list
@@ -16,97 +19,83 @@ DEEPEST: Final = 40  # levels of nested data that are shown
 HIDDEN: Final = "hidden"
 
 
-def number(value: float | None) -> str:
+def number(value: float) -> str:
     """Return a number with separators: 12,345; 0.25 for a rate below 10."""
-    if value is None:
-        return ""
-    if isinstance(value, int) or value == int(value):
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"
+    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 1 else 2
+    return f"{value:,.{digits}f}"
 
 
-def span(value: float | None) -> str:
-    """Return seconds in words; "" if there is no such span."""
-    return "" if value is None or not math.isfinite(value) else lasting(max(0.0, value))  # clocks differ
+def span(seconds: float | None) -> str:
+    """Return a span of time in words; "" if there is none."""
+    return "" if seconds is None or not math.isfinite(seconds) else lasting(max(0.0, seconds))  # clocks differ
 
 
-def moment(value: float | datetime | None) -> str:
+def moment(value: Any) -> str:
     """Return a moment in UTC, to the second; "" if there is none, or none that a calendar has."""
-    if value is None:
-        return ""
     try:
         at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
-        return (at.astimezone(UTC) if at.tzinfo else at).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
+        return f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S}"
+    except (TypeError, OverflowError, ValueError, OSError):
         return ""
 
 
-def state(letter: str | None) -> str:
-    """Return the name of a state, for a badge."""
-    return name_of(letter) if letter else "no task"
+@dataclass(frozen=True)
+class Texts:
+    """Shows values as text, without those of hidden names: fields, and what JSON has under such a name."""
 
+    hidden: frozenset[str] = frozenset()
 
-def plain(value: Any, hidden: frozenset[str] = frozenset(), depth: int = 0) -> Any:
-    """Return a value as JSON holds it. The values of hidden names are left out, at any depth."""
-    if depth > DEEPEST:
-        return "..."
-    if isinstance(value, Mapping):
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters of the templates."""
         return {
-            str(name): HIDDEN if str(name) in hidden else plain(each, hidden, depth + 1) for name, each in value.items()
+            "number": number,
+            "span": span,
+            "moment": moment,
+            "quoted": quoted,
+            "cell": self.cell,
+            "text": self.text,
+            "rate": lambda rate: "–" if rate is None else f"{number(rate)}/s",
+            "ago": lambda since: "" if since is None else span(time.time() - since),
+            "state": lambda letter: name_of(letter) if letter else "no task",
+            "spans": lambda steps: [(step.target, step.seconds or 0.0) for step in steps],
+            "atleast": max,
         }
-    if isinstance(value, (list, tuple, set)):
-        return [plain(each, hidden, depth + 1) for each in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return f"{len(bytes(value)):,} bytes: {bytes(value)[:CELL].hex(' ')}"
-    if isinstance(value, str):
-        return _covered(value, hidden, depth)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
+    def cell(self, value: Any, name: str = "") -> str:
+        """Return a value, that of the field `name` if it is one, in one short line."""
+        line = self._written(value, name, opens="")[: CELL * 4].strip().partition("\n")[0]
+        line = "".join(each if each.isprintable() else " " for each in line)
+        return line if len(line) <= CELL else f"{line[:CELL]}..."
 
-def _covered(text: str, hidden: frozenset[str], depth: int) -> Any:
-    """Return a text. JSON with a hidden name is returned as data without its value; too long to be read, as hidden."""
-    if text.lstrip()[:1] not in ("{", "[", '"') or not any(name in text for name in hidden):
-        return text
-    if len(text) > WHOLE:
-        return HIDDEN
-    try:
-        return plain(json.loads(text), hidden, depth + 1)
-    except (ValueError, RecursionError):
-        return text
+    def text(self, value: Any, name: str = "") -> str:
+        """Return a value as text: JSON indented, in at most `WHOLE` characters."""
+        written = self._written(value, name, opens="{[", indent=2)
+        more = len(written) - WHOLE
+        return written if more <= 0 else f"{written[:WHOLE]}\n... and {more:,} more characters"
 
+    def _written(self, value: Any, name: str, opens: str, indent: int | None = None) -> str:
+        shown = HIDDEN if name in self.hidden else "" if value is None else self._plain(value, 0, opens)
+        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=indent, default=str)
 
-def parsed(value: Any) -> Any:
-    """Return the data of a text that is a JSON object or array, else the value."""
-    if isinstance(value, str) and len(value) <= WHOLE and value.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+    def _plain(self, value: Any, depth: int, opens: str = "") -> Any:
+        """Return a value as JSON holds it. A text that begins with one of `opens` is read as JSON."""
+        if depth > DEEPEST:
+            return "..."
+        if isinstance(value, Mapping):
+            pairs = ((str(name), each) for name, each in value.items())
+            return {name: HIDDEN if name in self.hidden else self._plain(each, depth + 1) for name, each in pairs}
+        if isinstance(value, (list, tuple, set)):
+            return [self._plain(each, depth + 1) for each in value]
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return f"{len(bytes(value)):,} bytes: {bytes(value)[:CELL].hex(' ')}"
+        if not isinstance(value, str):
+            return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+        begins = value.lstrip()[:1] or " "
+        may_hide = begins in '{["' and any(name in value or "\\u" in value for name in self.hidden)
+        if not may_hide and (begins not in opens or len(value) > WHOLE):
             return value
-    return value
-
-
-def text(value: Any, hidden: frozenset[str] = frozenset()) -> str:
-    """Return a value as text: the data of JSON indented, in at most `WHOLE` characters."""
-    shown = plain(parsed(value), hidden)
-    written = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=2, default=str)
-    more = len(written) - WHOLE
-    return written if more <= 0 else f"{written[:WHOLE]}\n... and {more:,} more characters"
-
-
-def cell(value: Any, hidden: frozenset[str] = frozenset()) -> str:
-    """Return a value in one short line."""
-    if value is None:
-        return ""
-    shown = plain(value, hidden)
-    line = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
-    line = line[: CELL * 4].strip().partition("\n")[0]
-    line = "".join(each if each.isprintable() else " " for each in line)
-    return line if len(line) <= CELL else f"{line[:CELL]}..."
-
-
-def listed(words: Iterable[str]) -> str:
-    """Return "a, b and c"."""
-    found = list(words)
-    return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]]))
+        try:
+            return self._plain(json.loads(value), depth + 1) if len(value) <= WHOLE else HIDDEN
+        except (ValueError, RecursionError):
+            return HIDDEN if may_hide else value

@@ -1,0 +1,103 @@
+// What a page of the console does without being loaded again: its numbers follow the server's, and it has keys.
+"use strict";
+
+const find = (css) => document.querySelector(css);
+const all = (css) => [...document.querySelectorAll(css)];
+const boxes = () => all("input[name='keys'][type='checkbox']");
+const part = find("[data-part]");
+const updates = find("#updates");
+let isPaused = false;
+let source = null;
+let timer = null; // until the server counts as lost
+
+// The numbers. They rest while something is selected, while the page is hidden, and when the user says so.
+
+function rests() {
+    const isChosen = boxes().some((box) => box.checked) || String(getSelection()) || part.contains(document.activeElement);
+    updates.classList.toggle("held", Boolean(isChosen));
+    return isPaused || document.hidden || isChosen;
+}
+
+function show(html) {
+    updates.classList.remove("lost");
+    clearTimeout(timer);
+    timer = null;
+    if (rests()) return;
+    const place = all("[data-row]").indexOf(find("tr.at"));
+    part.innerHTML = html; // of this server, escaped there; the policy of the page runs no script in it
+    if (place >= 0) all("[data-row]")[place]?.classList.add("at");
+}
+
+function follow() {
+    source?.close();
+    clearTimeout(timer);
+    timer = null;
+    if (!part || isPaused || document.hidden) return;
+    source = new EventSource(document.body.dataset.events); // asks again by itself, three seconds after an end
+    source.addEventListener("snapshot", (event) => show(JSON.parse(event.data)));
+    source.onerror = () => { timer ??= setTimeout(() => updates.classList.add("lost"), 10000); };
+}
+
+function pause() {
+    isPaused = !isPaused;
+    updates.setAttribute("aria-pressed", String(isPaused));
+    updates.textContent = isPaused ? "paused" : "live";
+    follow();
+}
+
+// The rows of the page's table, and those that are selected.
+
+function step(by) {
+    const rows = all("[data-row]");
+    const from = rows.findIndex((row) => row.classList.contains("at"));
+    const to = Math.min(rows.length - 1, Math.max(0, from < 0 ? 0 : from + by));
+    rows.forEach((row, place) => row.classList.toggle("at", place === to));
+    rows[to]?.scrollIntoView({ block: "nearest" });
+}
+
+function select(chosen, to) {
+    chosen.forEach((box) => { box.checked = to ?? !box.checked; });
+    const n = boxes().filter((box) => box.checked).length;
+    if (!find("#all")) return;
+    find("#selected").textContent = n || "";
+    find("#all").checked = n > 0 && n === boxes().length;
+    if (n) find("input[name='scope'][value='selected']").checked = true;
+}
+
+const KEYS = {
+    j: () => step(1),
+    k: () => step(-1),
+    x: () => select(all("tr.at input[name='keys']")),
+    Enter: () => find("tr.at a")?.click(),
+    "/": () => find("#filter")?.select(),
+    n: () => find("a[rel='next']")?.click(),
+    b: () => find("a[rel='prev']")?.click(),
+    p: pause,
+    u: () => find("a.brand").click(),
+    "?": () => find("#help").showModal(),
+    Escape: () => {
+        select(boxes(), false);
+        all("tr.at").forEach((row) => row.classList.remove("at"));
+        document.activeElement?.blur();
+    },
+};
+
+document.addEventListener("keydown", (event) => {
+    const { key, target } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || find("#help").open || !Object.hasOwn(KEYS, key)) return;
+    if (key !== "Escape" && target.closest("input:not([type='checkbox'], [type='radio']), select, textarea")) return;
+    if (key === "Enter" && target.closest("a, button, input")) return;
+    event.preventDefault();
+    KEYS[key]();
+});
+document.addEventListener("change", ({ target }) => {
+    if (target.id === "all") select(boxes(), target.checked);
+    if (target.name === "keys") select([]);
+});
+document.addEventListener("visibilitychange", follow);
+updates.addEventListener("click", pause);
+find("#help-button").addEventListener("click", KEYS["?"]);
+all("#help-button, #all").forEach((each) => { each.hidden = false; });
+updates.hidden = !part;
+select([]); // the browser keeps the boxes of a page to which its user goes back
+follow();
