@@ -184,16 +184,12 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
 def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
     queue = make({"buried": True}).xq
     assert queue.oldest_ready() == 0, "no task is ready"
-    queue.put({})
-    assert queue.oldest_ready() == 0
-    queue.clock.tick(30)
-    queue.put_many([{}] * 2)
-    assert queue.oldest_ready() == 30
-    queue.clock.tick(10)
-    queue.ack(queue.take())
-    assert queue.oldest_ready() == 10, "the first one is gone"
-    queue.put({})
-    assert queue.oldest_ready() == 10
+    for put, ended, age in ((1, 0, 30), (2, 0, 60), (0, 1, 60)):
+        queue.put_many([{}] * put)
+        queue.oldest_ready()
+        queue.clock.tick(30)
+        queue.ack_many(queue.take_many(ended))
+        assert queue.oldest_ready() == age
 
 
 @pytest.mark.parametrize(("features", "age"), [({}, None), ({"history": True}, 5)])

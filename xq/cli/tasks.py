@@ -84,9 +84,10 @@ def list_(
     short = [Term(name, "=", (value,)) for name, value in (("state", state), ("tube", tube)) if value is not None]
     page = queue.find(parse(wanted).with_terms(*short), n, after)
     told = [described(queue, each) for each in page.tasks]
-    more = "" if page.ended else f"looked at {page.looked:,} rows; there may be more: --after {page.next}"
+    words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
+    words += "" if page.ended else f"; there may be more: --after {page.next}"
     content = {"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended}
-    return Answer(content, table(queue, told), more)
+    return Answer(content, table(queue, told), "" if told and page.ended else words)
 
 
 def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
