@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import peewee as pw
 
@@ -102,9 +103,10 @@ def main() -> None:
     fill(n)
     numbers = [f"{queue.count():,} of {queue.name}" for queue in (images, mails, orders)]
     print(f"{n:,} tasks are in evening.db: {', '.join(numbers)}")
-    print("xq worker evening:resize       works on the images, and hangs")
+    print(f"export PYTHONPATH={Path(__file__).parent}     # where xq finds this program")
+    print("xq worker evening:resize              # works on the images, and hangs: MENDED=1 xq worker evening:resize")
     print("xq worker evening:send evening:book")
-    print("xq stats sqlite:///evening.db  shows all three")
+    print("xq stats sqlite:///evening.db         # shows all three queues")
 
 
 if __name__ == "__main__":

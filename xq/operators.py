@@ -164,8 +164,9 @@ class Operators(Generic[T]):
     def oldest_ready(self) -> float | None:
         """Return for how many seconds, at least, the oldest ready task has been ready; 0 without a ready task.
 
-        The last 2,000,000 transitions of the history have the age of the task that is taken next. The counters tell
-        that of others, from the first call of this process on: without the feature history that call returns None.
+        The last 2,000,000 transitions of the history have the ages of the tasks that are taken first and last, and the
+        counters tell those of others, from the first call of this process on. Without the feature history that call
+        returns None.
         """
         return self._oldest_ready.age()
 

@@ -150,7 +150,7 @@ def test_the_shell_completes_states_and_tubes(app):
         return set(xq(app, **asked)[1].split())
 
     assert completed("xq list app:Page --state ") == {"R", "T", "B", "D"}
-    assert completed("xq list app:Page --tube n") == {"news"}
+    assert completed("xq list app : Page --tube n") == {"news"}, "bash splits words at a colon"
     assert completed("xq list nothing:Page --state ") == set()
     assert {"stats", "sessions"} <= completed("xq s")
 

@@ -19,6 +19,7 @@ ADAPTERS = "xq.commands"  # the group of entry points by which adapters add comm
 app = typer.Typer(
     name="xq",
     no_args_is_help=True,
+    suggest_commands=False,  # the nearest name may be that of one that destroys
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public, queue_named
+from xq.core.filters import quoted
 from xq.core.words import NAMES
 
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
@@ -81,9 +82,15 @@ def schedules(queue: Queue) -> Answer:
 
 def _pauses(name: str, done: str, help: str) -> Callable[..., Answer]:
     def call(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+        was = tube in queue.paused()
         getattr(queue, name)(tube, actor=actor, reason=reason)
-        of = queue.name if tube is None else f"the tube {tube} of {queue.name}"
-        return Answer({"paused": queue.paused()}, [], f"{of} is {done}")
+        of, still = queue.name if tube is None else f"the tube {tube} of {queue.name}", pauses(queue.paused())
+        words = f"{of} is {done}" if was or name == "pause" else f"{of} was not paused"
+        if name == "resume" and still:
+            words += f"; still paused: {still}"
+        elif tube is not None and not queue.find(f"tube:{quoted(tube)}", 1).tasks:
+            words += "; no task is in it now"
+        return Answer({"paused": queue.paused()}, [], words)
 
     call.__name__, call.__doc__ = name, help
     return call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -131,7 +132,8 @@ def _completed(values: Callable[[Queue], Iterable[str]]) -> Callable[[Context, s
     """Return what completes a word. A line that is being typed is wrong more often than not: then nothing does."""
 
     def complete(context: Context, incomplete: str) -> list[str]:
-        target = next((word for word in context.args if ":" in word), "")
+        words = re.sub(" ?: ?", ":", " ".join(context.args)).split()  # bash splits words at a colon
+        target = next((word for word in words if ":" in word), "")
         with suppress(BaseException), connected(queue_named(target)) as queue:
             return sorted(value for value in values(queue) if value.lower().startswith(incomplete.lower()))
         return []
@@ -146,8 +148,15 @@ def _or_the_user(actor: str | None) -> str | None:
     return None
 
 
+def _tubes_of(queue: Queue) -> set[str]:
+    """Return the tubes that are counted, those that are paused, and those of the first tasks."""
+    first = queue.find("", 200).tasks if "tube" in queue.roles else []
+    found = [dict(queue.adapter.tasks.data(task))[queue.roles["tube"]] for task in first]
+    return {*queue.stats().tube, *filter(None, [*queue.paused(), *found])}
+
+
 _states = _completed(lambda queue: queue.machine.states)
-_tubes = _completed(lambda queue: {*queue.stats().tube, *filter(None, queue.paused())})
+_tubes = _completed(_tubes_of)
 
 TARGET = "module:Model, seen from the working directory; or a queue of a database, as sqlite:///app.db#orders"
 Target = Annotated[str, Argument(metavar="TARGET", help=TARGET)]

@@ -108,9 +108,10 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
         }
         for group in groups
     ]
-    more = f"looked at {groups.looked:,} rows, buried tasks first; there are more: a filter, as state:B, selects others"
+    words = f"{'' if groups else 'no task has failed: '}looked at {groups.looked:,} rows, buried tasks first"
+    words += "" if groups.ended else "; there are more: a filter, as state:B, selects others"
     content = {"groups": told, "looked": groups.looked, "ended": groups.ended}
-    return Answer(content, [rows], "" if groups.ended else more)
+    return Answer(content, [rows], "" if groups and groups.ended else words)
 
 
 def history(queue: Queue, key: AnyKey = None) -> Answer:

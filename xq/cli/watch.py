@@ -26,6 +26,7 @@ from xq.cli.targets import (
     Target,
     Targets,
     Unreachable,
+    all_of,
     connected,
     key_of,
     public,
@@ -112,11 +113,15 @@ def health(
     told = []
     for target in targets:
         try:
-            with connected(queue_named(target)) as queue:
-                state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
+            found = all_of(target) or [queue_named(target)]  # which says what is missing
+            for queue in found:
+                with connected(queue):
+                    state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
+                of = f"#{queue.name}" if len(found) > 1 else ""
+                told.append({"target": public(target) + of, "state": state, "sentence": sentence})
         except Unreachable as error:
-            state, sentence = "unreachable", " ".join(str(error).split())
-        told.append({"target": public(target), "state": state, "sentence": sentence})
+            sentence = " ".join(str(error).split())
+            told.append({"target": public(target), "state": "unreachable", "sentence": sentence})
     lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 

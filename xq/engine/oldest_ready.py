@@ -37,8 +37,8 @@ class OldestReady:
             counted = self._counted(now, left + ready, ready)
         if not ready:
             return 0.0
-        known = [age for age in (counted, self._of_the_next()) if age is not None]
-        return max(known, default=None)
+        known = [counted, self._of_one(first=True), self._of_one(first=False)]
+        return max((age for age in known if age is not None), default=None)
 
     def _counted(self, now: float, entered: int, ready: int) -> float | None:
         """Return the seconds since the first known time by which the next task to leave had entered."""
@@ -53,8 +53,11 @@ class OldestReady:
             self._marks = marks = deque(list(marks)[::2])  # less exact from now on
         return None if is_first else max(now - marks[0][0], 0.0)
 
-    def _of_the_next(self) -> float | None:
-        """Return for how long the task that is taken next has been ready; None if the history does not tell."""
+    def _of_one(self, first: bool) -> float | None:
+        """Return for how long the task that is taken first, or last, has been ready; None if the history does not tell.
+
+        The first may be a retry that is ready since a second, and the last one waits since the puts have ended.
+        """
         keeps = self._machine.settings.history is not None
-        found = self._search.find(f"state:{READY}", 1, None, False).tasks if keeps else []
+        found = self._search.find(f"state:{READY}", 1, None, not first).tasks if keeps else []
         return self._inspection.time_since(READY, found[0]) if found else None  # also if it is taken meanwhile
