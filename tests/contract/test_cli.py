@@ -439,9 +439,6 @@ def test_operations_are_listed_resumed_and_cancelled(make, run):
     assert "bad deploy" in run(Task, "operations")
 
 
-# help
-
-
 def test_help_names_the_commands_that_the_document_has(make, run):
     Task = make()
     names = re.findall(r"^│ (\w+) ", run(Task, "--help"), re.M)

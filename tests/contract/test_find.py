@@ -337,9 +337,6 @@ def test_a_task_that_is_tried_again_is_a_failure_and_a_done_one_is_none(make):
     assert sorted(keys(Task, group.filter)) == [ready.id, waiting.id]
 
 
-# timeline
-
-
 @pytest.mark.parametrize("shape", ["integers as keys", "keys of two parts", "own statuses"])
 def test_a_timeline_has_each_transition_and_the_time_in_each_state(make, shape):
     Task = with_errors(make, shape, history=True)

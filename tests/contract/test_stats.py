@@ -162,9 +162,6 @@ def test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner(ma
     assert is_exact(Mapped)
 
 
-# SQLite's REPLACE
-
-
 def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
     db, Task = sqlite_db, Maker(sqlite_db)()
     put = Task.put(task())

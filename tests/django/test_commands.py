@@ -121,9 +121,6 @@ def test_keys_of_any_type_and_of_several_parts_are_read(office):
     assert manage("xq_dig", "office.Page", "--key", '["one", 7]') == "office.Page: 1 dug\n"
 
 
-# xq_sweep
-
-
 def test_what_is_due_is_moved(office):
     office.Order.xq.put_many([{}, {}], delay=60)
     office.Order.objects.update(runat=1.0)

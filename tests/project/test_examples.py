@@ -94,9 +94,6 @@ def test_effects_happen_exactly_once_on_a_server(kind, scheme, tmp_path):
         check("exactly_once", tmp_path, scheme + url[url.index("://") :])
 
 
-# the demo
-
-
 def test_the_demo_does_not_overwrite_a_file(tmp_path):
     file = tmp_path / "letters.db"
     file.write_text("dear diary")
