@@ -116,7 +116,7 @@ class FileLocks(LivenessLocks):
         try:
             database = os.stat(self._database)
             mode = database.st_mode & 0o666
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            descriptor, is_new = _opened(self.path, mode)
         except OSError as error:
             refused = self._remedy() if isinstance(error, PermissionError) else ""
             raise ConfigurationError(
@@ -124,7 +124,7 @@ class FileLocks(LivenessLocks):
             ) from error
         self._close()
         self._descriptor = descriptor
-        with suppress(OSError):  # it belongs to another user
+        if is_new:  # another file may be one that the owner of the folder has put there
             os.fchmod(self._descriptor, mode)
             if os.geteuid() == 0:  # as SQLite does for app.db-wal, so that the user of the database may write it
                 os.fchown(self._descriptor, database.st_uid, database.st_gid)
@@ -207,6 +207,15 @@ def _set_lock(descriptor: int, kind: int, byte: int) -> None:
     else:
         operations = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
         fcntl.lockf(descriptor, operations[kind] | fcntl.LOCK_NB, 1, byte)
+
+
+def _opened(path: str, mode: int) -> tuple[int, bool]:
+    """Open a file that is no link; return its descriptor, and whether it is new."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags | os.O_EXCL, mode), True
+    except FileExistsError:
+        return os.open(path, flags, mode), False
 
 
 def _user(uid: int) -> str:

@@ -66,7 +66,12 @@ def _verbs(request: Any, site: Any, shown: list[Any]) -> frozenset[str]:
     """Return the verbs that the admin would let a user use on each of these models."""
     if not shown or not all(issubclass(model, models.Model) for model in shown):
         return frozenset()  # Django has no permissions for models of another ORM
+    from xq.adapters.django.admin.queue_admin import QueueAdmin  # the admin may not be installed
+
     admins = [site._registry.get(model) or admin.ModelAdmin(model, site) for model in shown]
+    whole = (admin.ModelAdmin.get_queryset, QueueAdmin.get_queryset)
+    if any(type(of_model).get_queryset not in whole for of_model in admins):
+        return frozenset()  # it shows some rows only, and the console all
     return frozenset(verb for verb in NEEDED if all(_may(verb, request, of_model) for of_model in admins))
 
 

@@ -196,6 +196,10 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
         described = _introspector(found).introspect(table_names=[table], literal_column_names=True)
     columns: Mapping[str, Any] = described.columns[table]
     key = described.primary_keys[table]
+    if wrong := [
+        column.column_name for column in columns.values() if not re.fullmatch(r"[^'\\\n\r]+", column.column_name)
+    ]:
+        raise BadValue(f"the program cannot name the column {shown(wrong[0])}: write the model, and upgrade that")
     for column in columns.values():
         _make_plain(column, described.columns)
         column.name = _name_in_python(column.name)

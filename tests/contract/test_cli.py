@@ -148,6 +148,7 @@ def test_peek_shows_a_task_without_control_characters_and_its_traceback_line_by_
     said = run(Task, "peek", fail(Task, "ValueError: no\nTraceback:\n  line 1"))
     assert ["error", "ValueError:", "no"] in said.lines
     assert said.endswith("\nTraceback:\n  line 1\n")
+    assert "\x1b" not in run(Task, "why", fail(Task, "ValueError: \x1b]0;"))
 
 
 def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_state_first(make, run):

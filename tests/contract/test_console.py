@@ -165,6 +165,8 @@ HIDDEN = {
     "JSON in JSON": ("password", {"job": json.dumps({"body": json.dumps(SECRET)})}),
     "JSON encoded twice": ("password", {"job": json.dumps(json.dumps(SECRET))}),
     "an error": ("error", {"error": "LoginError: hunter2 is wrong"}),
+    "an error that is JSON": ("password", {"error": json.dumps(SECRET)}),
+    "an error that quotes JSON": ("password", {"error": f"ValueError: {json.dumps(SECRET)}"}),
 }
 
 
@@ -303,6 +305,7 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
     for form, tube in (({"scope": "all"}, None), ({"scope": "tube", "tube": "mail"}, "mail")):
         assert post(here, "pause", **form, reason="stop").status_code == 303
         assert pages.paused() == [tube]
+        assert "stop" in shown(here, f"/q/Task/operations/{pages.operations(1)[0].id}")
         assert [(each.actor, each.reason) for each in pages.pauses()] == [("console", "stop")]
         assert post(here, "resume", **form).status_code == 303
         assert pages.paused() == []
@@ -453,6 +456,7 @@ def test_the_host_of_a_request_is_checked_and_without_a_token_only_this_machine_
             here = visitor(serve.app([pages], token=token, hosts=hosts), host=host, address=address)
             headers = BEARER if token else {}
             assert here.get("/", headers=headers).status_code == code, (hosts, host, token)
+    assert browse(pages).get("/", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401, "a proxy passed it on"
 
 
 GUARD = {
@@ -515,7 +519,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"live": "socket"}, "events"),
     ({"metrics": True}, "open"),
     ({"user": 7}, "a header"),
-    ({"hide": ["tube"]}, "hide= cannot hide 'tube' of Task: many pages name tubes and utubes"),
+    ({"hide": ["tube"]}, "hide= cannot hide 'tube' of Task: pages name keys and tubes"),
 ]
 
 
@@ -641,5 +645,6 @@ FORMS = [(FORM, "a=" + "b" * 600_000, 413), (FORM, "&".join(["keys=1"] * 600), 4
 def test_what_is_not_there_and_what_is_too_long_is_refused(pages):
     here = browse(pages)
     assert {path: here.get(path).status_code for path in REFUSED} == REFUSED
+    assert post(here, "pause%0A", scope="all").status_code == 404
     for kind, body, code in FORMS:
         assert here.post("/q/Task/act", content=body, headers=SAME | {"Content-Type": kind}).status_code == code, kind

@@ -215,3 +215,15 @@ def test_a_wide_table_takes_batches_within_the_limit_of_variables(make_file):
     make_file.db.connection().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32766)  # SQLite's own default
     assert len(Task.xq.put_many(tasks(170))) == 170
     assert Task.take().column_199 == 199
+
+
+def test_a_tube_that_is_never_null_is_found_by_its_index(sqlite_db):
+    Task = Maker(sqlite_db)(roles=("tube",), attributes={"tube": pw.CharField(default="main")})
+    Task.xq.put_many(tasks(2))
+    assert len(Task.xq.find("tube:main").tasks) == 2
+
+
+def test_a_link_in_the_place_of_the_lock_file_is_refused(tmp_path):
+    (tmp_path / "app.db-xq").symlink_to(tmp_path / "other")
+    with pytest.raises(xq.ConfigurationError, match="app.db-xq, and it cannot be opened"):
+        Maker(pw.SqliteDatabase(tmp_path / "app.db"))().take()

@@ -127,9 +127,6 @@ def test_what_is_due_is_moved(office):
     assert manage("xq_sweep") == "office.Order: 2 moved\noffice.Parcel: 0 moved\noffice.Page: 0 moved\n"
 
 
-# --database
-
-
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # as the other one is
 def test_a_command_may_be_about_another_database(office, other):
     with connections[other].schema_editor() as editor:

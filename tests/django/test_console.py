@@ -152,7 +152,7 @@ def test_a_user_may_do_in_the_console_what_the_permissions_on_the_model_say(mana
     assert ("kill" not in allowed) == bool(Task.objects.filter(pk=task.pk))
 
 
-def test_a_console_with_a_queue_of_another_orm_is_for_superusers(manage, tmp_path):
+def test_a_console_with_rows_that_the_admin_does_not_show_is_for_superusers(manage, tmp_path):
     class Page(peewee.Model):
         status = peewee.TextField(default="R")
 
@@ -165,3 +165,7 @@ def test_a_console_with_a_queue_of_another_orm_is_for_superusers(manage, tmp_pat
     mount(site, console_of(Task, Page))
     assert client_of(site, "view", "change", "delete").get("/queues/").status_code == 403
     assert client_of(site).get("/queues/").status_code == 200
+    vars(site.urls)["urlpatterns"].pop()
+    type(site.admin).get_queryset = lambda self, request: Task.objects.none()
+    mount(site, console_of(Task))
+    assert client_of(site, "view").get("/queues/").status_code == 403, "the admin limits the rows"

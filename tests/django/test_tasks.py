@@ -78,9 +78,6 @@ def test_a_project_without_zones_gives_times_with_or_without(tasks):
     connections["default"].close()
 
 
-# queues and backends
-
-
 def test_a_worker_is_told_of_queues_that_nobody_puts_into(tasks):
     with backend(QUEUES=["mail", "slow"]), pytest.raises(xq.ConfigurationError, match="'mial': there are mail, slow"):
         work(queues=["mail", "mial"])

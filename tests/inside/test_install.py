@@ -65,9 +65,6 @@ def test_a_queue_of_an_older_version_gets_the_tables_and_columns_that_this_one_a
     assert Task.xq.count("R") == 1
 
 
-# the address of a database
-
-
 def test_a_plain_connection_to_the_address_of_a_model_reads_what_it_writes(make_shared):
     Task = make_shared()
     Task.put({"name": "here"})

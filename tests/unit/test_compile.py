@@ -38,9 +38,6 @@ def test_a_status_stands_in_the_sql_and_never_comes_as_a_value(name, database):
         assert not re.search(r":status\b", entry.text)
 
 
-# what a row writes follows from the state that it enters
-
-
 def test_a_road_to_a_state_writes_what_any_other_road_to_it_writes():
     machine = QUEUES["tubes"](pw.SqliteDatabase(":memory:")).machine
     for target in machine.states:

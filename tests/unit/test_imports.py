@@ -27,9 +27,6 @@ def python(folder: Path, code: str) -> str:
     return ran.stdout.strip()
 
 
-# packaging
-
-
 def test_importing_xq_leaves_no_name_but_its_own_opens_no_database_and_starts_no_thread(tmp_path):
     code = """
 import os, sys, threading, xq, xq.features.ttl

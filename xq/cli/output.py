@@ -38,7 +38,7 @@ class Answer(NamedTuple):
             console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
             for line in [self.content] if self.lines is None else self.lines:
                 if isinstance(line, str):
-                    print(line)
+                    print(printable(line))
                 elif line:
                     console.print(table(line, console.width))
         if self.words and (self.code or not json):
@@ -91,6 +91,11 @@ def shown(value: Any, most: int = sys.maxsize) -> str:
     return "".join(each if each.isprintable() else " " if each.isspace() else UNPRINTABLE for each in text)
 
 
+def printable(text: str) -> str:
+    """Return lines without control characters: what tasks and tubes are called must not reach the terminal's."""
+    return "".join(each if each.isprintable() or each in "\n\t" else UNPRINTABLE for each in text)
+
+
 def moment(at: float | None) -> datetime | None:
     """Return seconds since 1970 as a time in UTC; None for None, and for what is beyond the calendar."""
     try:
@@ -101,7 +106,7 @@ def moment(at: float | None) -> datetime | None:
 
 def say(text: str) -> None:
     """Print to stderr what a command has done: stdout has the data."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 def ask(question: str, yes: bool) -> None:

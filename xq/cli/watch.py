@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from xq.cli.output import Answer, json_text, shown, table
+from xq.cli.output import Answer, json_text, printable, shown, table
 from xq.cli.queues import pauses
 from xq.cli.targets import (
     AnyKey,
@@ -150,7 +150,7 @@ def top(
                 if not paused:
                     lines = _screen(queue, _look(queue, states[place % len(states)], looks))
                     width = live.console.width
-                    parts = [Text(line) if isinstance(line, str) else table(line, width) for line in lines]
+                    parts = [Text(printable(line)) if isinstance(line, str) else table(line, width) for line in lines]
                     live.update(Group(*parts), refresh=True)
                 for key in pressed(every):
                     if key == "q":

@@ -15,7 +15,7 @@ from xq.core.ports import fits_a_column
 
 LONGEST: Final = 2_000  # characters of a filter
 MOST_TERMS: Final = 30
-MOST_VALUES: Final = 50  # of one term
+MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
 OPERATORS: Final = (">=", "<=", ":", "=", ">", "<")  # the longer ones first
 NAME = re.compile(r"[^\W\d]\w{0,99}")
 NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?")
@@ -77,6 +77,8 @@ def parse(text: str) -> Filter:
             raise BadValue(f"a filter has at most {MOST_TERMS} terms")
         term, at = _term(text, at)
         terms.append(term)
+        if sum(len(each.values) for each in terms) > MOST_VALUES:
+            raise BadValue(f"a filter has at most {MOST_VALUES} values")
         at = _blank(text, at)
     return Filter(tuple(terms))
 

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -117,7 +118,10 @@ class Console:
             visit = Visit(request, caller, await login.parameters_of(request), *self._place(parts))
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
-            return await self.in_a_thread(partial(self._answer, page, visit))
+            answer = partial(self._answer, page, visit)  # a login waits for no database
+            return await (run_in_threadpool(answer) if page.verb == OPEN else self.in_a_thread(answer))
+        except ClientDisconnect:
+            return Response(status_code=400)
         except HTTPException as refusal:
             return self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
         except Exception:
@@ -125,7 +129,7 @@ class Console:
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
     def _page(self, scope: Scope) -> tuple[Page | None, dict[str, str]]:
-        for page in self.routes:
+        for page in self.routes if scope["path"].isprintable() else ():  # else /pause matches before a newline
             match, found = page.matches(scope)
             if match is Match.FULL:
                 return page, found["path_params"]
@@ -240,8 +244,8 @@ def app(
             raise BadValue(f"{expected}, not {shown(given)}")
     hidden, entries = login.names_of("hide", hide), entries_of(queues)
     for entry in entries:
-        if named := hidden & {entry.queue.roles.get(role) for role in ("tube", "utube")}:
-            raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: many pages name tubes and utubes")
+        if named := hidden & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
+            raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
     pages = PAGES if metrics == "off" else (*PAGES, Page("GET", "/metrics", METRICS[metrics], metrics_of(entries)))
     if activity is not None:
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table

@@ -30,6 +30,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
 
 ANYBODY: Final = "*"  # the name under which `rights` has those that it does not name
 CONSOLE: Final = "console"  # the name of a caller that has no other
+FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests that a proxy has passed on
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 LONGEST: Final = 2_000  # characters of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
@@ -194,7 +195,8 @@ class Settings:
             return named, "user"
         if self.tokens:
             return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"
-        return (CONSOLE if self.user is None and is_loopback(address) else None), "loopback"
+        is_here = is_loopback(address) and not any(header in request.headers for header in FORWARDED)
+        return (CONSOLE if self.user is None and is_here else None), "loopback"
 
     # The cookie is the end of a login, and its signature by the token of a name: it never has the token itself. It is
     # made here, since SessionMiddleware keeps its data in scope["session"], where that of the application around is.
@@ -269,6 +271,8 @@ async def parameters_of(request: Request) -> dict[str, list[str]]:
             raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
     if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise HTTPException(415, f"A form of this console is {FORM}.")
+    if body.count(b"&") >= MOST:
+        raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
     found = dict[str, list[str]]()
     for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
         if len(given.multi_items()) > MOST:

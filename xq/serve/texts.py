@@ -88,10 +88,14 @@ class Texts:
         if isinstance(value, (list, tuple, set)):
             return [self._plain(each, depth + 1) for each in value]
         if isinstance(value, (bytes, bytearray, memoryview)):
+            if any(name.encode("utf-8", "replace") in bytes(value) for name in self.hidden):
+                return HIDDEN
             return f"{len(bytes(value)):,} bytes: {bytes(value)[:CELL].hex(' ')}"
         if not isinstance(value, str):
             return value if value is None or isinstance(value, (bool, int, float)) else str(value)
         begins = value.lstrip()[:1] or " "
+        if begins not in '{["' and any(f"{quote}{name}" in value for name in self.hidden for quote in "\"'"):
+            return HIDDEN  # JSON that a message quotes
         may_hide = begins in '{["' and any(name in value or "\\u" in value for name in self.hidden)
         if not may_hide and (begins not in opens or len(value) > WHOLE):
             return value

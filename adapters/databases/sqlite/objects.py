@@ -107,7 +107,7 @@ class SqliteObjects(Dialect):
     def _indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super()._indexes()
         of_tube = f"oldest_{READY}_of_tube"
-        if of_tube in found:
+        if of_tube in found and self.source.roles["tube"].null:  # else SQLite would not use the index
             columns, condition, unique = found[of_tube]
             found[of_tube] = columns, f"{condition} AND {self.roles['tube']} IS NOT NULL", unique
         return found

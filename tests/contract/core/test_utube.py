@@ -199,9 +199,6 @@ def test_heads_that_are_wrong_are_found_and_repaired(queue):
     assert taken(queue, 2) == ["a1"]
 
 
-# who waits
-
-
 def test_who_waits_for_a_utube_hears_that_its_task_is_done(make_live):
     Task = make_live({"utube": True}, roles=("utube",))
     put(Task, "a0", "a1")
