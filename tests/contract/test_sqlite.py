@@ -220,7 +220,7 @@ def test_a_wide_table_takes_batches_within_the_limit_of_variables(make_file):
 def test_a_tube_that_is_never_null_is_taken_and_found_by_its_index(sqlite_db):
     Task = Maker(sqlite_db)(roles=("tube",), attributes={"tube": pw.CharField(default="main")})
     Task.xq.put_many(tasks(2))
-    assert Task.take(tube="main") and len(Task.xq.find("tube:main").tasks) == 2
+    assert (Task.take(tube="main").id, len(Task.xq.find("tube:main").tasks)) == (1, 2)
 
 
 def test_a_link_in_the_place_of_the_lock_file_is_refused(tmp_path):
