@@ -738,7 +738,7 @@ class Storm:
                 with suppress(EOFError, OSError):  # it has just died
                     one.drains = one.drains or (one.pipe.poll() and one.pipe.recv() == "drains")
             rest = orphans or self._blows or self._bereft or not all(one.drains for one in self._alive)
-            if part >= 1.0 and not rest:
+            if not rest and not self._left():  # `part` is older: one that did not drain yet may have put since
                 break
 
     def _left(self) -> int:
