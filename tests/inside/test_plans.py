@@ -1,4 +1,4 @@
-"""How SQLite and PostgreSQL run the statements of a queue: by an index, and each batch once."""
+"""How databases run the statements of a queue: by an index, and each batch once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import DATABASES, Maker, live
 from tests.golden.regenerate import QUEUES, dialect
 from tests.steps import another_program, is_exact
+from xq.engine.unit import Database
 
 # SQLite: a table full of rows, most of them in one state
 
@@ -133,6 +134,37 @@ def test_a_call_reads_and_sorts_no_whole_table_whatever_state_most_rows_are_in(n
     assert faults(table, whole), "this is what is looked for"
     wrong = {(call, step) for call, run in calls(queue) for plan in plans_of(db, run) for step in faults(table, plan)}
     assert wrong == set()
+
+
+# pages of tasks
+
+# PostgreSQL sorts the tasks of one and the same time, by their keys.
+WHOLE = r"SCAN task(?!_| USING)|TEMP B-TREE|Seq Scan on task(?!_)|Sort Key: (?!id'|.*Presorted)|'ALL'|filesort"
+
+
+@pytest.mark.parametrize("filter", ["state:{}", "state:{} hello", "state:{} tube:news"])
+def test_the_next_page_of_tasks_is_read_along_an_index(make_shared, monkeypatch, filter):
+    Task = make_shared({"delayed": True, "buried": True, "ttr": 60}, roles=("runat", "priority", "tube"))
+    Task.xq.put_many([{"tube": "news", "name": "hello"}] * 80)
+    Task.xq.put_many([{"tube": "news", "name": "hello"}] * 20, delay=60)
+    Task.xq.bury_many(Task.xq.take_many(20))
+    Task.xq.take_many(20)
+    execute, explain, plans = Database.execute, "EXPLAIN", list[str]()
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        explain = "EXPLAIN QUERY PLAN"
+    elif isinstance(make_shared.db, pw.PostgresqlDatabase):
+        for cheaper in ("seqscan", "sort"):  # in a small table
+            make_shared.db.execute_sql(f"SET enable_{cheaper} = off")
+
+    def explained(database: Any, sql: str, *values: Any) -> Any:
+        plans.append(str(execute(database, f"{explain} {sql}", *values)))
+        return execute(database, sql, *values)
+
+    monkeypatch.setattr(Database, "execute", explained)
+    for state in "RTBW":
+        first = Task.xq.find(filter.format(state), 10)
+        assert len(Task.xq.find(filter.format(state), 10, after=first.next).tasks) == 10
+    assert {plan if re.search(WHOLE, plan) else "by an index" for plan in plans} == {"by an index"}
 
 
 # PostgreSQL

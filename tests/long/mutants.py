@@ -646,14 +646,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "else now + ttr * HEARTBEATS",
         (f"{SPARK}/core/test_session.py::test_only_what_ttr_times_is_touched",),
     ),
-    Mutant(
-        "a task that is in the table and in the archive is read twice",
-        "adapters/spark/archive.py",
-        'where(f"{LAST} = 1")',
-        'where(f"{LAST} <= 2")',
-        (f"{SPARK}/test_killed.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
-        tier="rest",
-    ),
     # workers
     Mutant(
         "a program that is killed after a signal has counted an attempt",
@@ -699,14 +691,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes",
         "skipped = but",
         (f"{CONTRACT}/test_pause.py",),
-    ),
-    Mutant(
-        "a slow read undoes a pause",
-        "xq/engine/pauses.py",
-        "if began < self._last:",
-        "if began < 0:",
-        (f"{INSIDE}/test_engine.py",),
-        tier="rest",
     ),
     Mutant(
         "a process that begins to take knows what is paused from its parent",

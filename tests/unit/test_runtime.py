@@ -12,26 +12,18 @@ from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.threads import Budget
 
 
-def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next():
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next_and_no_other(looked):
     queue = WaitQueue()
     with ExitStack() as leaves:
         first = leaves.enter_context(queue.enter())
         with queue.enter() as second:
             queue.wake("a")
             assert (first.woken, second.woken) == (True, False)
+            if looked:
+                assert [request and request.awake.is_set() for request in first.sleep(0)] == [True]
             leaves.close()
-            assert second.woken
-
-
-def test_a_waiter_that_has_looked_passes_nothing_on():
-    queue = WaitQueue()
-    with ExitStack() as leaves:
-        first = leaves.enter_context(queue.enter())
-        with queue.enter() as second:
-            queue.wake("a")
-            assert [request and request.awake.is_set() for request in first.sleep(0)] == [True]
-            leaves.close()
-            assert not second.woken
+            assert second.woken is not looked
 
 
 def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():

@@ -121,15 +121,6 @@ def check_call(Task: Any, queue: str, line: xq.Transition) -> None:
         assert after.deadline == before.deadline + waits
 
 
-@pytest.mark.parametrize("queue", QUEUES)
-def test_a_row_of_the_table_is_what_its_call_does(make, queue, subtests):
-    Task = make(**QUEUES[queue]["make"])
-    for line, label in lines_of(queue, due=False):
-        with subtests.test(label):
-            empty(Task)
-            check_call(Task, queue, line)
-
-
 def check_due(Task: Any, queue: str, line: xq.Transition) -> None:
     task = bring(Task, line.source)
     before = row(Task, task)
@@ -162,13 +153,14 @@ def check_due(Task: Any, queue: str, line: xq.Transition) -> None:
         assert after.attempts == before.attempts
 
 
+@pytest.mark.parametrize(("due", "check"), [(False, check_call), (True, check_due)], ids=["its call", "the sweep"])
 @pytest.mark.parametrize("queue", QUEUES)
-def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, subtests):
+def test_a_row_of_the_table_is_what_its_call_or_the_sweep_does(make, queue, due, check, subtests):
     Task = make(**QUEUES[queue]["make"])
-    for line, label in lines_of(queue, due=True):
+    for line, label in lines_of(queue, due=due):
         with subtests.test(label):
             empty(Task)
-            check_due(Task, queue, line)
+            check(Task, queue, line)
 
 
 @pytest.mark.parametrize("queue", QUEUES)
