@@ -100,7 +100,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("dig",), 2, "say which"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     (("operations", "--cancel"), 2, "say which operation"),
-    (("operations", "7", "--cancel"), 1, "no operation of this number"),
+    (("operations", "7", "--cancel"), 1, "there is no operation 7 in"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     (("act", "kill", "state:T"), 1, "kill 1 tasks of Task (state:T)? There is no terminal to ask on: say --yes"),
 ]

@@ -133,8 +133,8 @@ class NotFound(Error):
     `operation` raises it for an unknown number, and `Batch.fail` for a task of another batch.
     """
 
-    def __init__(self, queue: str, key: Any, found: str = "") -> None:
-        super().__init__(f"there is no task {shown(key)} in {queue}{found}")
+    def __init__(self, queue: str, key: Any, found: str = "", what: str = "task") -> None:
+        super().__init__(f"there is no {what} {shown(key)} in {queue}{found}")
         self.key = key
         self.found = found.removeprefix(": ")  # what the table has instead, or ""
 

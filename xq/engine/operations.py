@@ -209,7 +209,7 @@ class Operations(Generic[T]):
         dialect = self.database.dialect
         rows = self.database.execute(dialect.lock_operation if locked else dialect.operation, {"id": id_})
         if not rows:
-            raise NotFound(self.database.store.name, id_, ": it has no operation of this number")
+            raise NotFound(self.database.store.name, id_, what="operation")
         return rows[0]
 
     def _event(self, event: object) -> str:
