@@ -49,6 +49,6 @@ class Inspections(Selectors, HistoryTable):
         spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"
         return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
 
-    # A query of (who, seconds, how to end it) of what is open for more than `:n` seconds, the longest first.
+    # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
     dead_rows = ""  # a query of the numbers of live and of dead rows of the table

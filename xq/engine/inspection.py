@@ -32,7 +32,7 @@ LISTED = 5  # keys that a message names
 
 
 class Finding(NamedTuple):
-    """What is wrong or slow, and what to do, with the SQL that mends it if there is some."""
+    """One problem that the doctor has found, what to do about it, and the SQL that mends it, if SQL does."""
 
     what: str
     do: str

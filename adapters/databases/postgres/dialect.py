@@ -58,7 +58,7 @@ class Postgres(PostgresObjects):
     )
     from_there = "connect with a search_path that begins with"
 
-    # A slot has no time: it is reported if nobody reads it.
+    # PostgreSQL stores no age of a replication slot: a slot without a reader is reported at once.
     open_transactions = (
         "SELECT who, CAST(extract(epoch FROM now() - since) AS float8), ends FROM (SELECT concat('process ', pid, "
         "' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || ')') AS who, "
