@@ -564,7 +564,11 @@ class Queue(Operators[T]):
         return self._database.unit(both, transaction=True) if by else self._schedules.drop(name)
 
     def schedules(self) -> list[Schedule]:
-        """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC."""
+        """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.
+
+        A schedule that this process cannot read, for example because its machine lacks the time zone, does not fire
+        here. Its `next` is the reason, as text, and its `spec` the text that is stored.
+        """
         return self._schedules.listed()
 
     # looking

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import zoneinfo
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -234,6 +236,9 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str | None]] = [
     (CronTrigger(hour=3, timezone=timezone(timedelta(hours=2))), {}, xq.BadType, "a time zone has a name"),
     (IntervalTrigger(seconds=5, timezone=UTC), {"tz": "UTC"}, xq.BadValue, "leave tz= out"),
     (60, {"tz": "../etc/passwd"}, xq.BadValue, "there is no time zone"),
+    (datetime.max, {"tz": "America/New_York"}, xq.BadValue, "outside of the years 1 to 9999 in UTC"),
+    (datetime.min, {"tz": "Europe/Berlin"}, xq.BadValue, "outside of the years 1 to 9999 in UTC"),
+    (datetime.max.replace(tzinfo=UTC), {"tz": "Asia/Tokyo"}, xq.BadValue, "in UTC or in Asia/Tokyo"),
     (60, {"name": ""}, xq.BadValue, "a name of 1 to 255 characters, not 0"),
     (60, {"name": 7}, xq.BadType, "a schedule is named by text, not by 7"),
     (60, {"delay": 5}, xq.FeatureOff, "delay"),
@@ -331,6 +336,65 @@ def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make):
     Task.take().ack()
     assert Task.xq.sweep() == 1
     assert names(Task) == ["a"]
+
+
+# a stored spec -> why this process cannot fire it
+UNREADABLE = {
+    '{"cron": "* * * * *", "tz": "Mars/Base"}': "no time zone 'Mars/Base' on this machine",
+    '{"at": "2023-11-14T22:13:21+00:00", "tz": 5}': "no time zone 5",
+    '{"solar": "sunset", "tz": "UTC"}': "by another version of xq",
+    '{"seconds": 60.0, "tz": "UTC", "weight": 2}': "by another version of xq",
+    '{"seconds": "x", "tz": "UTC"}': "unsupported type",
+    "[]": "is damaged",
+    "{": "is damaged",
+}
+
+
+def test_a_schedule_that_this_process_cannot_read_waits_alone_and_is_listed_with_the_reason(make, caplog):
+    Task = make()
+
+    def store(spec: str) -> None:
+        make.db.execute_sql(f"UPDATE xq_schedule SET spec = '{spec}' WHERE name = '{[*UNREADABLE].index(spec)}'")
+
+    for n, spec in enumerate(UNREADABLE):
+        Task.xq.every(60, {"name": f"{n}"}, name=f"{n}")
+        store(spec)
+    Task.xq.every(60, {"name": "z"}, name="z")
+    for _ in range(2):
+        Task.xq.clock.tick(60)
+        assert [Task.xq.sweep(), Task.xq.sweep()] == [1, 0]
+    *unreadable, readable = Task.xq.schedules()
+    assert readable.next == START + timedelta(seconds=180)
+    for n, (each, (spec, why)) in enumerate(zip(unreadable, UNREADABLE.items(), strict=True)):
+        assert (each.name, each.spec, each.task) == (f"{n}", spec, {"name": f"{n}"})
+        assert why in each.next
+        assert [why in line for line in caplog.messages if f"the schedule '{n}' " in line] == [True]
+    make.db.execute_sql("UPDATE xq_schedule SET spec = REPLACE(spec, 'Mars/Base', 'UTC')")
+    assert Task.xq.sweep() == 1
+    make.db.execute_sql("UPDATE xq_schedule SET task = 'x' WHERE name = '0'")
+    assert "its task is damaged" in Task.xq.schedules()[0].next
+    assert Task.xq.unschedule("0")
+
+
+def test_utc_needs_no_data_of_time_zones(make, monkeypatch):
+    Task = make()
+    Task.xq.every("0 3 * * *", task(), name="z", tz="Europe/Berlin")
+    for module in ("tzdata", *(each for each in sys.modules if each.startswith("tzdata."))):
+        monkeypatch.setitem(sys.modules, module, None)
+    zoneinfo.reset_tzpath([])
+    ZoneInfo.clear_cache()
+    try:
+        triggers = CronTrigger(second=0, timezone=UTC), DateTrigger(START, UTC)
+        for n, spec in enumerate((60, "* * * * *", START, *triggers)):
+            Task.xq.every(spec, task(), name=f"{n}")
+        Task.xq.clock.tick(60)
+        assert Task.xq.sweep() == 5
+        with pytest.raises(xq.BadValue, match="pip install tzdata"):
+            Task.xq.every("0 3 * * *", task(), tz="Europe/Berlin")
+        assert "pip install tzdata" in Task.xq.schedules()[-1].next
+    finally:
+        zoneinfo.reset_tzpath()
+    assert Task.xq.schedules()[-1].next == datetime(2023, 11, 15, 2, tzinfo=UTC)
 
 
 def test_another_process_sees_a_schedule_and_its_end(make_live):

@@ -43,6 +43,9 @@ T = TypeVar("T")
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
+FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
+OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # of a spec, or of its task
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every n seconds (60, or a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -53,10 +56,10 @@ class Schedule(NamedTuple):
     """A schedule of a queue."""
 
     name: str
-    spec: Any  # as `every` takes it: a cron text, a number of seconds, a datetime, or a trigger
+    spec: Any  # as `every` takes it: a cron text, a number of seconds, a datetime, or a trigger; or as stored
     task: dict[str, Any]
     options: dict[str, Any]  # of the put
-    next: datetime  # the next firing, in UTC
+    next: datetime | str  # the next firing, in UTC; why there is none, if this process cannot read the schedule
     tz: str  # the time zone of the spec
 
 
@@ -163,7 +166,7 @@ class Schedules(Generic[T]):
                 self._store(name, described, put, may_have_ended=True)
             names = {name for name, *_ in self.declared or ()}
             for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
-                if name not in names and json.loads(put).get("declared"):
+                if name not in names and _stored(put).get("declared"):
                     self.database.execute(self.database.dialect.drop_schedule, {"name": name})
 
         try:
@@ -209,12 +212,20 @@ class Schedules(Generic[T]):
         return self.database.unit(drop, transaction=True)
 
     def listed(self) -> list[Schedule]:
-        """Return the schedules that will fire, by name."""
+        """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
         for name, text, put, next_us in self.database.execute(self.database.dialect.schedules):
-            described, what = json.loads(text), json.loads(put)
-            spec = _spec_of(described)
-            found.append(Schedule(name, spec, what["task"], what["options"], _at(next_us), described["tz"]))
+            at: datetime | str
+            what = _stored(put)
+            try:
+                described = _read(text)
+                _following(described, next_us, next_us)  # raises what its firing raises
+                if not what:
+                    raise BadValue("its task is damaged")  # which may be secret
+                spec, at, tz = _spec_of(described), _at(next_us), described["tz"]
+            except UNREADABLE as error:
+                spec, at, tz = text, f"this process cannot read it: {error}", ""
+            found.append(Schedule(name, spec, what.get("task", {}), what.get("options", {}), at, tz))
         return found
 
     def fire_due(self) -> int:
@@ -240,8 +251,8 @@ class Schedules(Generic[T]):
         self.database.begin_writing()
         dialect, changed = self.database.dialect, False
         for name, spec, _, seen in self.database.execute(dialect.schedules):
-            with suppress(BadValue):  # it has ended
-                first = _first(json.loads(spec), now)
+            with suppress(BadValue):  # it has ended, or cannot be read: `fire` logs that
+                first = _first(_read(spec), now)
                 if seen - first <= NEW_TIME:
                     continue
                 for was, put, next_us in self.database.execute(dialect.schedule, {"name": name}):  # locks it
@@ -262,7 +273,7 @@ class Schedules(Generic[T]):
             dialect = self.database.dialect
             found = self.database.execute(dialect.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
-                given = {"name": name, "spec": spec, "task": task, "next_us": _following(json.loads(spec), seen, now)}
+                given = {"name": name, "spec": spec, "task": task, "next_us": _following(_read(spec), seen, now)}
                 self.database.execute(dialect.set_schedule, given)
                 what = json.loads(task)
                 self.inserts.put([what["task"]], what["options"])
@@ -285,6 +296,15 @@ def _named_by(put: Mapping[str, Any]) -> str:
     """Return the name of a schedule that the application has not named: its task, and the options if there are any."""
     name = json.dumps(put if put["options"] else put["task"], sort_keys=True)
     return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
+
+
+def _stored(put: str) -> dict[str, Any]:
+    """Return a stored task, with its options and its mark; {} if it cannot be read."""
+    try:
+        what: dict[str, Any] = json.loads(put)
+        return what if {"task", "options"} <= what.keys() else {}
+    except UNREADABLE:
+        return {}
 
 
 def _fits_json(value: object) -> bool:
@@ -314,11 +334,17 @@ def _zone_name(tz: object) -> str:
     name = tz if isinstance(tz, str) else "UTC" if tz is UTC else getattr(tz, "key", None) or getattr(tz, "zone", None)
     if not isinstance(name, str) or not isinstance(tz, (str, tzinfo)):
         raise BadType(f"a time zone has a name, as 'Europe/Berlin' or ZoneInfo('Europe/Berlin'), not {shown(tz)}")
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise BadValue(f"there is no time zone {shown(name)}: name one as 'Europe/Berlin'") from error
+    _zone(name)
     return name
+
+
+def _zone(name: str) -> tzinfo:
+    """Return a time zone. UTC needs no data of zones, which small images lack. Raises BadValue."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (*UNREADABLE, OSError) as error:
+        what = f"there is no time zone {shown(name)} on this machine"
+        raise BadValue(f"{what}: name one as 'Europe/Berlin', or pip install tzdata, which has all") from error
 
 
 # Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and those of triggers
@@ -337,8 +363,7 @@ def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     if isinstance(spec, str):
         return {"cron": spec, "tz": zone}
     if isinstance(spec, datetime):
-        at = spec if spec.tzinfo else spec.replace(tzinfo=ZoneInfo(zone))
-        return {"at": at.astimezone(UTC).isoformat(), "tz": zone}
+        return _of_moment(spec if spec.tzinfo else spec.replace(tzinfo=_zone(zone)), zone)
     seconds = spec.total_seconds() if isinstance(spec, timedelta) else spec
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise BadType(f"{SPECS}, not by {shown(spec)}")
@@ -347,13 +372,22 @@ def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     return {"seconds": float(seconds), "tz": zone}
 
 
+def _of_moment(at: datetime, zone: str) -> dict[str, Any]:
+    try:
+        described = {"at": at.astimezone(UTC).isoformat(), "tz": zone}
+        _spec_of(described)
+    except OverflowError as error:
+        raise BadValue(f"{at} is outside of the years 1 to 9999 in UTC or in {zone}") from error
+    return described
+
+
 def _of_trigger(trigger: Any) -> dict[str, Any]:
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
 
     if type(trigger) is DateTrigger:
-        return {"at": trigger.run_date.astimezone(UTC).isoformat(), "tz": _zone_name(trigger.run_date.tzinfo)}
+        return _of_moment(trigger.run_date, _zone_name(trigger.run_date.tzinfo))
     if type(trigger) not in (CronTrigger, IntervalTrigger):
         raise BadType(f"{SPECS}; a {type(trigger).__name__} cannot be stored")
     what: dict[str, Any] = (
@@ -365,15 +399,25 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
     return {**what, "start": start, "end": end, "jitter": trigger.jitter, "tz": _zone_name(trigger.timezone)}
 
 
+def _read(text: str) -> dict[str, Any]:
+    """Return a stored spec. Raises BadValue if this process cannot read it: it lacks the zone, or is older."""
+    try:
+        described: dict[str, Any] = json.loads(text)
+        forms, others = described.keys() & FORMS, described.keys() - FORMS
+    except UNREADABLE as error:
+        raise BadValue(f"{shown(text)} is damaged: {error}") from error
+    if len(forms) != 1 or "tz" not in others or not others <= OTHERS:
+        raise BadValue(f"{shown(text)} was stored by another version of xq, or is damaged")
+    _zone(described["tz"])
+    return described
+
+
 def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any:
-    """Return the trigger of a spec that is no cron text. An interval without a start of its own begins at `start`."""
+    """Return the trigger of fields or seconds. An interval without a start of its own begins at `start`."""
     from apscheduler.triggers.cron import CronTrigger
-    from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
 
-    zone = ZoneInfo(described["tz"])
-    if "at" in described:
-        return DateTrigger(_aware(described["at"], zone))
+    zone = _zone(described["tz"])
     start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
     more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
     if "fields" in described:
@@ -386,7 +430,7 @@ def _spec_of(described: Mapping[str, Any]) -> Any:
     if "cron" in described:
         return described["cron"]
     if "at" in described:
-        return _aware(described["at"], ZoneInfo(described["tz"]))
+        return _aware(described["at"], _zone(described["tz"]))
     return described["seconds"] if "start" not in described else _trigger(described)
 
 
@@ -394,7 +438,7 @@ def _first(described: Mapping[str, Any], now: int) -> int:
     """Return the time of the first firing of a new schedule, in microseconds. Raises BadValue if it never fires."""
     try:
         found = _next(described, now, now)
-    except (ValueError, TypeError, OverflowError) as error:
+    except UNREADABLE as error:
         raise BadValue(f"{shown(described.get('cron', described))} is no schedule: {error}") from error
     if found is None:
         raise BadValue(f"{shown(described.get('cron', described))} never fires")
@@ -409,8 +453,10 @@ def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
     """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
     if "cron" in described:
-        fires = cron.following(described["cron"], ZoneInfo(described["tz"]), _at(after))
+        fires = cron.following(described["cron"], _zone(described["tz"]), _at(after))
         return None if fires is None else (fires - EPOCH) // MICROSECOND
+    if "at" in described:
+        return (datetime.fromisoformat(described["at"]) - EPOCH) // MICROSECOND
     trigger, begin = _trigger(described, _at(start)), _at(after) + MICROSECOND
     # From now on, not from the firing before: a trigger would return each firing that was missed.
     found = _fires(trigger, begin)
@@ -432,7 +478,7 @@ def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime,
     times that the clocks skip it makes some up and not others: here each is made up when the clocks are changed.
     """
     plain = _trigger({"fields": described["fields"], "tz": "UTC"})
-    for at, before, after in _changes(ZoneInfo(described["tz"]), start, end):
+    for at, before, after in _changes(_zone(described["tz"]), start, end):
         found = _fires(trigger, at)
         if found is not None:
             yield found
