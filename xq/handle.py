@@ -265,10 +265,10 @@ class Queue(Operators[T]):
     ) -> None:
         """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
-        With `until_empty`, run until no task is ready; with `max_tasks`, until that many are taken. `workers` replaces
-        the number given to `worker`. With `tubes`, take only from these, with that many workers for each tube. Raises
-        InTransaction within a transaction, and ConfigurationError if several threads would have to share one
-        connection.
+        With `until_empty`, fire the due schedules, then run until no task is ready; with `max_tasks`, until that many
+        are taken. `workers` replaces the number given to `worker`. With `tubes`, take only from these, with that many
+        workers for each tube. Raises InTransaction within a transaction, and ConfigurationError if several threads
+        would have to share one connection.
         """
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from xq.core.errors import BadType, ConfigurationError, shown
+from xq.core.errors import BadType, ConfigurationError, NotInstalled, shown
 from xq.handle import Queue
 from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
@@ -24,7 +24,8 @@ SHOWN = 5  # tasks in the message of an assertion
 class Clock:
     """A clock that a test sets: `xq.upgrade(..., clock=Clock(1_700_000_000))`, in seconds since 1970.
 
-    The queue uses it for all times. No thread expires timers or fires schedules: `Page.xq.sweep()` does.
+    The queue uses it for all times. No thread expires timers or fires schedules: `Page.xq.sweep()` does. The functions
+    and fixtures of this module store the schedules that `upgrade` was given, as workers do when they start.
     """
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
@@ -37,12 +38,15 @@ class Clock:
 
 @contextmanager
 def clock(*queues: Any) -> Iterator[Clock]:
-    """Set one clock for queues (models, their handles or tubes) for the block, and return it."""
+    """Set one clock for queues (models, their handles or tubes) for the block, store their schedules, and return it."""
     found, clock = [_queue(each) for each in queues], Clock()
     before = [queue.clock for queue in found]
     for queue in found:
         queue.clock = clock
     try:
+        for queue in found:
+            with suppress(NotInstalled):  # then `run_pending` stores them
+                queue.adapter.maintenance.schedules.declare()
         yield clock
     finally:
         for queue, own in zip(found, before, strict=True):
@@ -68,8 +72,8 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat, timeout
     and concurrency, and inside the transaction of the test if one is open. A task that failed waits for its pause:
     advance the clock and call it again. Without the feature delayed it is ready at once: it is tried once in a call.
-    With `raises` the exception of a function is also raised here. Raises ConfigurationError for an `async def` on a
-    running event loop.
+    With `raises` the exception of a function is also raised here. Declared schedules are stored, and `sweep()` fires
+    them. Raises ConfigurationError for an `async def` on a running event loop.
     """
     calls = 0
     for given in workers:
@@ -89,6 +93,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
             "await asyncio.to_thread(run_pending, worker)"
         )
     calls, source = 0, supply_of(worker, worker.options.tube)
+    worker.queue.adapter.maintenance.schedules.declare()
     try:
         while tasks := source.take(worker.options.batch or 1, 0):
             if new := attempts.not_tried(tasks):

@@ -286,6 +286,22 @@ def test_what_workers_start_with_replaces_what_programs_have_declared_before(mak
     assert started({}) == {"own": 60}
 
 
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_what_is_due_when_a_run_until_empty_starts_is_put_and_worked_on(make_shared, kind):
+    Task = make_shared({"keep": True}, schedules={"b": (START, {"name": "b"})})
+
+    async def later(task: Any) -> None:
+        pass
+
+    Task.xq.worker(later if kind == "asyncio" else lambda task: None, kind=kind, workers=2)
+    Task.xq.every(60, {"name": "a"})
+    Task.xq.clock.tick(60)
+    Task.xq.run(until_empty=True)
+    assert sorted(task.name for task in Task.xq.by_state("D")) == ["a", "b"]
+    Task.xq.run(until_empty=True)
+    assert Task.xq.count() == 2
+
+
 # what is declared as "a" -> what the error says
 DECLARED: list[tuple[Any, str]] = [
     ("0 3 * * *", r"schedules= of Task has \(spec, task\) or .* for 'a': too many values"),

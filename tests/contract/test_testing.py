@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import peewee as pw
@@ -80,6 +81,32 @@ def test_pending_tasks_are_worked_on_in_the_transaction_of_the_test(make, db):
         assert testing.run_pending(Task) == 1
         transaction.rollback()
     assert Task.xq.stats().transition == {}
+
+
+DAILY = {"nightly": ("@daily", {"name": "report"})}
+
+
+@pytest.mark.parametrize("way", [testing.memory, testing.clock, testing.run_pending])
+def test_declared_schedules_are_stored_and_a_sweep_fires_them(make, way):
+    Task = make(schedules=DAILY, worker=lambda found: None)
+    with way(Task) if way is not testing.run_pending else nullcontext(Task.xq.clock) as clock:
+        if way is testing.run_pending:
+            assert way(Task) == 0
+        assert [each.name for each in Task.xq.schedules()] == ["nightly"]
+        clock.tick(86_400)
+        assert Task.xq.sweep() == 1
+        assert testing.assert_put(Task, {"name": "report"})
+        assert testing.run_pending(Task) == 1
+
+
+def test_a_clock_stores_no_schedules_before_the_queue_is_installed(make):
+    Task = make(schedules=DAILY, worker=lambda found: None)
+    Task.xq.uninstall()
+    with testing.clock(Task):
+        Task.xq.install()
+        assert Task.xq.schedules() == []
+        testing.run_pending(Task)
+        assert [each.name for each in Task.xq.schedules()] == ["nightly"]
 
 
 def test_what_was_put_is_asserted_by_its_fields(make):

@@ -70,6 +70,19 @@ def test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_fini
 
 
 @ON_SERVERS
+def test_a_run_until_empty_waits_for_a_transaction_that_fires_what_is_due(make_shared):
+    Task = make_shared({"keep": True}, worker=lambda task: None)
+    Task.xq.every(60, task())
+    Task.xq.clock.tick(60)
+    with make_shared.db.atomic():
+        assert Task.xq.sweep() == 1
+        late = Work(make_shared.db, lambda: Task.xq.run(until_empty=True))
+        until_one_waits_for_a_lock(make_shared.db)
+    late.result()
+    assert Task.xq.count("D") == 1
+
+
+@ON_SERVERS
 @pytest.mark.parametrize(
     ("level", "roles", "finish"),
     [

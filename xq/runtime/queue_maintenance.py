@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,6 +81,7 @@ class QueueMaintenance:
         self.maintained = None
         self.waiting.forget()
         self.takes.pauses.forked()
+        self.schedules.beginning = threading.Lock()  # a thread of the parent may hold the other one
         self.database.observers.forked()
         self.database.store.forked()
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -77,7 +78,8 @@ class Schedules(Generic[T]):
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{database.store.name}")
         self.declared = self._declarations(database.definition.schedules)
-        self.pending = False  # whether workers of this process have still to store these
+        self.pending = False  # whether the workers of a program have still to call `begin`
+        self.beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
@@ -156,24 +158,29 @@ class Schedules(Generic[T]):
                 raise ConfigurationError(f"schedules= {what}: {error}") from error
         return found
 
+    def begin(self) -> None:
+        """Store what the program declares, and fire what is due. Raises as `every`: then the next call does it."""
+        with self.beginning:
+            if self.pending:
+                self.declare()
+                self.fire_due()
+                self.pending = False
+
     def declare(self) -> None:
         """Store what the program declares, and delete what earlier programs declared. Raises as `every`."""
-        self.pending = False
+        if (declared := self.declared) is None:
+            return
 
         def replace() -> None:
             self.database.begin_writing()
-            for name, described, put in self.declared or ():
+            for name, described, put in declared:
                 self._store(name, described, put, may_have_ended=True)
-            names = {name for name, *_ in self.declared or ()}
+            names = {name for name, *_ in declared}
             for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
                 if name not in names and _stored(put).get("declared"):
                     self.database.execute(self.database.dialect.drop_schedule, {"name": name})
 
-        try:
-            self.database.unit(replace, transaction=True)
-        except BaseException:
-            self.pending = True  # the worker asks again when the database is back
-            raise
+        self.database.unit(replace, transaction=True)
 
     def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
         """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
@@ -229,13 +236,13 @@ class Schedules(Generic[T]):
         return found
 
     def fire_due(self) -> int:
-        """Fire the schedules that are due. Return the number of tasks that were put."""
+        """Fire the schedules that are due, after other transactions that fire them. Return how many it has fired."""
         self.database.begin_writing()
         dialect = self.database.dialect
         rows = [row for row in self.database.execute(dialect.next_firings) if row[0] == dialect.source_name]
         if any(self.reset(now) for *_, now in rows):
             return self.fire_due()
-        return sum(self.fire(name) for _, name, left, _ in rows if left <= 0)
+        return sum(self.fire(name, waits=True) for _, name, left, _ in rows if left <= 0)
 
     def reset(self, now: int) -> bool:
         """Compute all next firings anew if the clock was set back by hours, and return whether any has changed.
@@ -262,15 +269,18 @@ class Schedules(Generic[T]):
                         changed = True
         return changed
 
-    def fire(self, name: str) -> bool:
+    def fire(self, name: str, *, waits: bool = False) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
 
+        With `waits` it waits for another transaction that has locked the schedule; else that one fires it.
         A task that the queue or the database rejects is logged, so that it stops no other schedule.
         """
 
         def put() -> bool:
             self.database.begin_writing()
             dialect = self.database.dialect
+            if waits:
+                self.database.execute(dialect.schedule, {"name": name})  # locks it
             found = self.database.execute(dialect.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
                 given = {"name": name, "spec": spec, "task": task, "next_us": _following(_read(spec), seen, now)}

@@ -152,7 +152,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
             # The parent has no threads, since it forks again when a process crashes.
             parts = [part for assignment in assignments for part in _parts(assignment)]
             budget = _budget(max_tasks, len(parts))
-            _begin(assignments)
+            _begin(assignments, until_empty)
             run = Processes(
                 [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
@@ -202,11 +202,11 @@ def _shown_log() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _begin(assignments: Sequence[Assignment]) -> None:
-    """Log the start of assignments. The first take of each queue stores its declared schedules."""
+def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
+    """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
         schedules = assignment.worker.queue.adapter.maintenance.schedules
-        schedules.pending = schedules.declared is not None
+        schedules.pending = until_empty or schedules.declared is not None
         assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
 
 
@@ -336,7 +336,7 @@ class Running:
     def _run_pools(self) -> None:
         program = self._program
         if self._parent is None:
-            _begin(self._assignments)
+            _begin(self._assignments, program.until_empty)
         stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
         stopped.start()
         for pool in self._pools:

@@ -42,10 +42,10 @@ class Supply(Generic[T]):
     def take(self, n: int, timeout: float, until: threading.Event | None = None) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
 
-        The first take of a program stores the declared schedules: there errors of the database are waited for.
+        The first take of a program begins its schedules: there errors of the database are waited for.
         """
         if (schedules := self.queue.adapter.maintenance.schedules).pending:
-            schedules.declare()
+            schedules.begin()
         return self.queue.adapter.take(n, timeout, self.tube, but=self.but, until=until)
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
