@@ -227,6 +227,11 @@ def test_a_console_within_wsgi_has_pages_that_ask_for_new_numbers(pages):
         assert re.findall('data-events="(.*?)"', shown(here, "/q/Task")) == ["/q/Task/events"]
 
 
+def test_a_stream_of_events_ends_within_ten_seconds_and_the_browser_asks_for_the_next(pages):
+    events = shown(browse(pages, every=11), "/events")
+    assert (events.startswith("retry: 11000\n"), events.count("event: ")) == (True, 1)
+
+
 # what an operator does
 
 

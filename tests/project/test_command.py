@@ -333,6 +333,50 @@ def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):
     assert (code, "the console needs a token: set XQ_TOKEN" in err) == (1, True)
 
 
+MOUNTED = """
+from contextlib import asynccontextmanager
+from starlette.applications import Starlette
+from app import Page
+import xq.serve
+
+@asynccontextmanager
+async def lifespan(app):
+    yield
+    print("ended", flush=True)
+
+application = Starlette(lifespan=lifespan)
+application.mount("/queues", xq.serve.app([Page]))
+"""
+# a program with a console -> the path of the console, a signal, and what the program prints until that has ended it
+CONSOLES = {
+    f"xq serve {SQLITE}": ("", signal.SIGINT, r"the console: http://127.0.0.1:\d+/  \(Ctrl-C ends it\)\n"),
+    "uvicorn web:application --log-level error": ("/queues", signal.SIGTERM, "ended\n"),
+}
+
+
+@pytest.mark.parametrize("program", CONSOLES)
+def test_a_signal_ends_a_console_that_a_page_follows_and_it_prints_no_error(app, program):
+    (app / "web.py").write_text(MOUNTED)
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    path, number, printed = CONSOLES[program]
+
+    def events() -> Any:
+        with suppress(OSError):
+            return urlopen(f"http://127.0.0.1:{port}{path}/events", timeout=STUCK)
+
+    line = [sys.executable, "-m", *program.split(), "--port", str(port)]
+    pipe, errors = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(line, cwd=app, env=environment(), text=True, stdout=pipe, stderr=errors) as process:
+        try:
+            with eventually(events) as stream:
+                assert any(line.startswith(b"event: ") for line in stream)
+                process.send_signal(number)
+                assert re.fullmatch(printed, process.communicate(timeout=STUCK)[0])
+        finally:
+            process.kill()
+
+
 def test_spark_archives_and_restores_from_the_command_line(app):
     for _ in range(2):
         xq(app, "put", "app:Page", "{}")

@@ -116,11 +116,12 @@ def serve(
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: Any = None) -> None:
             console.close()
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # to cut off pages is no error
             await super().shutdown(sockets)
 
     config = uvicorn.Config(console, host=host, port=port, log_level="warning", server_header=False)
     config.proxy_headers = False  # the console itself decides whose headers it believes
-    config.timeout_graceful_shutdown = 1  # pages that follow the console never end their requests
+    config.timeout_graceful_shutdown = 1  # pages may follow the console for ten seconds
     say(f"the console: http://{f'[{host}]' if ':' in host else host}:{port or '(a free port)'}/  (Ctrl-C ends it)")
     Server(config).run()
 

@@ -23,7 +23,8 @@ from xq.serve.login import LASTS, VIEW, Visit, equal
 from xq.serve.operations import act, go_on, preview
 
 BROWSERS: Final = 200  # that may follow the numbers at once
-LONGEST: Final = 900.0  # seconds of one stream of events: a browser asks for the next one, and logs in again if it must
+LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops waits for it; the browser asks again
+POLL: Final = 3.0  # seconds until it asks again where a stream has one event
 SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_000, 28_800)}  # and of a column, in s
 SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
 ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "favicon.svg": "image/svg+xml"}
@@ -31,25 +32,25 @@ INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of 
 
 
 def events(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes as server-sent events, for as long as the browser stays.
+    """Return the part of a page that changes as server-sent events. When they end, the browser asks for the next ones.
 
-    Where the server sends answers whole there is one event, and the browser asks again.
+    Where the server sends answers whole there is one event.
     """
     is_one = visit.request.scope.get(LIVE, console.settings.live) == "poll"
     if console.following >= BROWSERS:
         raise HTTPException(503, "Too many browsers follow this console. Close some of its pages.")
 
     async def sent() -> AsyncIterator[str]:
-        until = time.monotonic() + LONGEST
+        until, every = time.monotonic() + LONGEST, max(0.1, console.settings.every)
         console.following += 1
         try:
-            yield "retry: 3000\n\n"
-            while not console.is_closed and time.monotonic() < until:
+            yield f"retry: {1000 * (POLL if is_one else every):.0f}\n\n"
+            while not console.is_closed:
                 part = await console.in_a_thread(partial(console.part, visit))
                 yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
-                if is_one:
+                if is_one or time.monotonic() + every > until:
                     break
-                await asyncio.sleep(max(0.1, console.settings.every))
+                await asyncio.sleep(every)
         finally:
             console.following -= 1
 

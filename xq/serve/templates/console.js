@@ -33,9 +33,12 @@ function follow() {
     clearTimeout(timer);
     timer = null;
     if (!part || isPaused || document.hidden) return;
-    source = new EventSource(document.body.dataset.events); // asks again by itself, three seconds after an end
+    source = new EventSource(document.body.dataset.events); // asks again by itself after the end of a stream
     source.addEventListener("snapshot", (event) => show(JSON.parse(event.data)));
-    source.onerror = () => { timer ??= setTimeout(() => updates.classList.add("lost"), 10000); };
+    source.onerror = () => {
+        timer ??= setTimeout(() => updates.classList.add("lost"), 10000);
+        if (source.readyState === EventSource.CLOSED) setTimeout(follow, 10000); // after an answer such as 503
+    };
 }
 
 function pause() {
