@@ -38,11 +38,24 @@ Start = Callable[[Shared], None]  # runs the worker in the child
 
 @contextmanager
 def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT by this function within the block. Only the main thread can: another ignores it."""
+    """Handle SIGTERM and SIGINT by this function within the block. Only the main thread can: another ignores it.
+
+    A process that is forked within the block, by the function of a worker, is ended by them as without it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handle) for number in PASSED_ON}
+    here, before = os.getpid(), dict[int, Any]()
+
+    def handled(number: int, frame: Any) -> None:
+        if os.getpid() == here:
+            handle(number, frame)
+        else:
+            signal.signal(number, before[number] or signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    for number in PASSED_ON:
+        before[number] = signal.signal(number, handled)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -267,6 +268,7 @@ class Running:
         budget.begin()
         _log_sessions(assignments)
         self._pools = [assignment.pool(self._program, shared, loop) for assignment in assignments]
+        self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
 
@@ -278,8 +280,11 @@ class Running:
     def stop(self, why: str = "stop() was called") -> None:
         """End the workers. Their functions finish; a second call releases the tasks of those that still run.
 
-        It does not wait: see `join`. `why` stands in the log.
+        It does not wait: see `join`. `why` stands in the log. Does nothing in a process that was forked after the
+        start: the workers go on in the one that started them.
         """
+        if os.getpid() != self._process:
+            return
         if next(self._stops):
             self._release()
         else:
@@ -298,15 +303,22 @@ class Running:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
 
-        Raises the error that has ended one of them, for example NotInstalled.
+        Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process that
+        was forked while they ran, where there are none.
         """
+        self._check_process()
         wait([self._ended], timeout)
         if self._ended.done() and self._errors:
             raise self._errors[0]
         return self._ended.done()
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process and not self._ended.done():
+            raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
+
     async def joined(self) -> None:
         """Wait as `join` does, in asyncio. A cancellation calls `stop`, and waits; a second one releases the tasks."""
+        self._check_process()
         ended = asyncio.wrap_future(self._ended)
         try:
             await asyncio.wait([ended])
