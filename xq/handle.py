@@ -566,8 +566,8 @@ class Queue(Operators[T]):
     def schedules(self) -> list[Schedule]:
         """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.
 
-        A schedule that this process cannot read, for example because its machine lacks the time zone, does not fire
-        here. Its `next` is the reason, as text, and its `spec` the text that is stored.
+        If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
+        `spec` what is stored, as texts.
         """
         return self._schedules.listed()
 

@@ -142,9 +142,8 @@ def test_failures_schedules_pauses_and_what_is_wrong_have_pages(pages):
     here = browse(pages)
     assert "Nothing is wrong." in shown(here, "/q/Task/doctor")
     pages.every("*/5 * * * *", {"name": "digest"}, name="every five minutes")
-    pages.every("@daily", {"name": "digest"}, name="of a newer version")
-    stored = """UPDATE xq_schedule SET spec = '{"solar": "<b>sunset"}' WHERE name = 'of a newer version'"""
-    pages.model._meta.database.execute_sql(stored)
+    pages.every("@daily", {"name": "digest"}, name="newer")
+    pages.model._meta.database.execute_sql("UPDATE xq_schedule SET spec = '<b>' WHERE name = 'newer'")
     buried(pages, 3, "TimeoutError: no answer within 30 s")
     buried(pages, 2, "KeyError: 'a'")
     pages.pause("mail", actor="ann", reason="maintenance")
@@ -152,9 +151,8 @@ def test_failures_schedules_pauses_and_what_is_wrong_have_pages(pages):
     assert [row[0] for row in cells(failures)] == ["TimeoutError", "KeyError"]
     (to,) = re.findall(r'href="(/q/Task\?filter=[^"]+)">TimeoutError', failures)
     assert len(cells(shown(here, html.unescape(to)))) == 3
-    schedules = shown(here, "/q/Task/schedules")
-    assert {"every five minutes", "of a newer version"} <= set(texts(schedules))
-    assert "this process cannot read it: &#39;{&#34;solar&#34;: &#34;&lt;b&gt;sunset" in schedules
+    assert "every five minutes" in texts(shown(here, "/q/Task/schedules"))
+    assert "this process cannot read it: &#39;&lt;b&gt;&#39; was" in shown(here, "/q/Task/schedules")
     assert {"mail", "ann", "maintenance"} <= set(texts(shown(here, "/q/Task/pauses")))
     assert (wrong := pages.doctor())
     assert {text for each in wrong for text in each} <= set(texts(shown(here, "/q/Task/doctor")))

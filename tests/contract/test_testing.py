@@ -83,30 +83,13 @@ def test_pending_tasks_are_worked_on_in_the_transaction_of_the_test(make, db):
     assert Task.xq.stats().transition == {}
 
 
-DAILY = {"nightly": ("@daily", {"name": "report"})}
-
-
-@pytest.mark.parametrize("way", [testing.memory, testing.clock, testing.run_pending])
+@pytest.mark.parametrize("way", ["memory", "clock", "run_pending"])
 def test_declared_schedules_are_stored_and_a_sweep_fires_them(make, way):
-    Task = make(schedules=DAILY, worker=lambda found: None)
-    with way(Task) if way is not testing.run_pending else nullcontext(Task.xq.clock) as clock:
-        if way is testing.run_pending:
-            assert way(Task) == 0
-        assert [each.name for each in Task.xq.schedules()] == ["nightly"]
+    Task = make(schedules={"nightly": ("@daily", {"name": "report"})}, worker=lambda found: None)
+    given = getattr(testing, way)(Task)
+    with nullcontext(Task.xq.clock) if way == "run_pending" else given as clock:
         clock.tick(86_400)
-        assert Task.xq.sweep() == 1
-        assert testing.assert_put(Task, {"name": "report"})
-        assert testing.run_pending(Task) == 1
-
-
-def test_a_clock_stores_no_schedules_before_the_queue_is_installed(make):
-    Task = make(schedules=DAILY, worker=lambda found: None)
-    Task.xq.uninstall()
-    with testing.clock(Task):
-        Task.xq.install()
-        assert Task.xq.schedules() == []
-        testing.run_pending(Task)
-        assert [each.name for each in Task.xq.schedules()] == ["nightly"]
+        assert (Task.xq.sweep(), testing.run_pending(Task)) == (1, 1)
 
 
 def test_what_was_put_is_asserted_by_its_fields(make):

@@ -9,7 +9,6 @@ import os
 import re
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -65,45 +64,29 @@ def forked(db: pw.Database, run: Callable[[], Any]) -> Any:
     return program
 
 
-def ends_in(run: Callable[[], Any]) -> int | None:
-    """The exit code of a process that is forked here; None if it does not end."""
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
-    program.join(PATIENCE)
-    try:
-        return program.exitcode
-    finally:
-        program.kill()
-
-
 def test_in_a_process_that_is_forked_after_start_there_are_no_workers_to_stop_or_to_wait_for(make_live):
-    Task, go_on = make_live({"keep": True}), threading.Event()
-    Task.xq.worker(lambda found: go_on.wait(PATIENCE))
+    Task = make_live()
+    Task.xq.worker(print)
     running = Task.xq.start()
-    Task.put(task())
-    eventually(lambda: Task.xq.count("T"))
 
     def child() -> None:
-        for _ in range(2):
-            running.stop()  # a second one would release the task
+        running.stop()
         for join in (running.join, lambda: asyncio.run(running.joined())):
             with pytest.raises(xq.ConfigurationError, match=f"run in process {os.getppid()}: call start"):
                 join()
 
-    assert ends_in(child) == 0
-    assert (running.join(0), Task.xq.count("T")) == (False, 1)
-    go_on.set()
-    running.stop()
-    assert running.join(PATIENCE)
-    assert ends_in(lambda: sys.exit(running.join())) == 1  # they had ended before
+    program = forked(make_live.db, child)
+    program.join(PATIENCE)
+    assert (program.exitcode, running.join(0), running.stop(), running.join(PATIENCE)) == (0, False, None, True)
 
 
 def test_a_process_that_the_function_of_a_worker_forks_ends_by_a_signal(make_live):
-    Task, codes = make_live(), list[int | None]()
-    Task.xq.worker(lambda found: codes.append(ends_in(lambda: signal.raise_signal(signal.SIGTERM))))
+    Task, programs = make_live(), list[Any]()
+    Task.xq.worker(lambda found: programs.append(forked(make_live.db, lambda: signal.raise_signal(signal.SIGTERM))))
     Task.put(task())
     Task.xq.run(until_empty=True)
-    assert codes == [-signal.SIGTERM]
+    programs[0].join(PATIENCE)
+    assert programs[0].exitcode == -signal.SIGTERM
 
 
 # what becomes of a task

@@ -95,9 +95,15 @@ def told(folder: Path, *arguments: str) -> Any:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[Any]:
+def started(folder: Path, *arguments: str, errors: int | None = None) -> Iterator[Any]:
     process = subprocess.Popen(
-        command(*arguments), cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+        command(*arguments),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     try:
         yield process
@@ -324,57 +330,15 @@ def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):
             return str(answer.read().decode())
         return ""
 
-    with started(app, "serve", SQLITE, "--port", str(port)) as process:
+    with started(app, "serve", SQLITE, "--port", str(port), errors=subprocess.PIPE) as process:
         shown = eventually(page)
-        process.terminate()
-        assert process.wait(STUCK) in (0, -signal.SIGTERM)
+        with urlopen(f"http://127.0.0.1:{port}/events", timeout=STUCK) as events:  # as of a page that is open
+            assert any(line.startswith(b"event: ") for line in events)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=STUCK)[1].endswith("(Ctrl-C ends it)\n")
     assert (">page<" in shown, ">mails<" in shown, "sqlite_sequence" in shown) == (True, True, False)
     code, _, err = xq(app, "serve", "app:Page", "--host", "0.0.0.0", XQ_TOKEN="")  # for other machines
     assert (code, "the console needs a token: set XQ_TOKEN" in err) == (1, True)
-
-
-MOUNTED = """
-from contextlib import asynccontextmanager
-from starlette.applications import Starlette
-from app import Page
-import xq.serve
-
-@asynccontextmanager
-async def lifespan(app):
-    yield
-    print("ended", flush=True)
-
-application = Starlette(lifespan=lifespan)
-application.mount("/queues", xq.serve.app([Page]))
-"""
-# a program with a console -> the path of the console, a signal, and what the program prints until that has ended it
-CONSOLES = {
-    f"xq serve {SQLITE}": ("", signal.SIGINT, r"the console: http://127.0.0.1:\d+/  \(Ctrl-C ends it\)\n"),
-    "uvicorn web:application --log-level error": ("/queues", signal.SIGTERM, "ended\n"),
-}
-
-
-@pytest.mark.parametrize("program", CONSOLES)
-def test_a_signal_ends_a_console_that_a_page_follows_and_it_prints_no_error(app, program):
-    (app / "web.py").write_text(MOUNTED)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    path, number, printed = CONSOLES[program]
-
-    def events() -> Any:
-        with suppress(OSError):
-            return urlopen(f"http://127.0.0.1:{port}{path}/events", timeout=STUCK)
-
-    line = [sys.executable, "-m", *program.split(), "--port", str(port)]
-    pipe, errors = subprocess.PIPE, subprocess.STDOUT
-    with subprocess.Popen(line, cwd=app, env=environment(), text=True, stdout=pipe, stderr=errors) as process:
-        try:
-            with eventually(events) as stream:
-                assert any(line.startswith(b"event: ") for line in stream)
-                process.send_signal(number)
-                assert re.fullmatch(printed, process.communicate(timeout=STUCK)[0])
-        finally:
-            process.kill()
 
 
 def test_spark_archives_and_restores_from_the_command_line(app):

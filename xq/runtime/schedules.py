@@ -93,7 +93,11 @@ class Schedules(Generic[T]):
         self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
     ) -> tuple[str, dict[str, Any], str]:
         """Return the name, the spec, and the task as JSON with a mark. Raises as `every`."""
-        described = _described(spec, tz)
+        try:
+            described = _described(spec, tz)
+            _spec_of(described)
+        except OverflowError as error:
+            raise BadValue(f"{shown(spec)} is outside of the years 1 to 9999 in UTC or in its time zone") from error
         put = self._as_json(task, options, mark)
         if name is None:
             name = _named_by(json.loads(put))
@@ -177,7 +181,7 @@ class Schedules(Generic[T]):
                 self._store(name, described, put, may_have_ended=True)
             names = {name for name, *_ in declared}
             for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
-                if name not in names and _stored(put).get("declared"):
+                if name not in names and _mapping(put).get("declared"):
                     self.database.execute(self.database.dialect.drop_schedule, {"name": name})
 
         self.database.unit(replace, transaction=True)
@@ -222,17 +226,15 @@ class Schedules(Generic[T]):
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
         for name, text, put, next_us in self.database.execute(self.database.dialect.schedules):
-            at: datetime | str
-            what = _stored(put)
+            what = _mapping(put)
             try:
                 described = _read(text)
-                _following(described, next_us, next_us)  # raises what its firing raises
-                if not what:
-                    raise BadValue("its task is damaged")  # which may be secret
-                spec, at, tz = _spec_of(described), _at(next_us), described["tz"]
+                _following(described, next_us, next_us)  # raises what a firing raises
+                spec, at = _spec_of(described), _at(next_us)
+                found.append(Schedule(name, spec, what["task"], what["options"], at, described["tz"]))
             except UNREADABLE as error:
-                spec, at, tz = text, f"this process cannot read it: {error}", ""
-            found.append(Schedule(name, spec, what.get("task", {}), what.get("options", {}), at, tz))
+                why = f"this process cannot read it: {error}"
+                found.append(Schedule(name, text, what.get("task", {}), what.get("options", {}), why, ""))
         return found
 
     def fire_due(self) -> int:
@@ -308,13 +310,11 @@ def _named_by(put: Mapping[str, Any]) -> str:
     return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
 
 
-def _stored(put: str) -> dict[str, Any]:
-    """Return a stored task, with its options and its mark; {} if it cannot be read."""
-    try:
-        what: dict[str, Any] = json.loads(put)
-        return what if {"task", "options"} <= what.keys() else {}
-    except UNREADABLE:
-        return {}
+def _mapping(text: str) -> dict[str, Any]:
+    """Return what is stored as JSON; {} if that is no mapping."""
+    with suppress(*UNREADABLE):
+        return dict(json.loads(text))
+    return {}
 
 
 def _fits_json(value: object) -> bool:
@@ -373,7 +373,8 @@ def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     if isinstance(spec, str):
         return {"cron": spec, "tz": zone}
     if isinstance(spec, datetime):
-        return _of_moment(spec if spec.tzinfo else spec.replace(tzinfo=_zone(zone)), zone)
+        at = spec if spec.tzinfo else spec.replace(tzinfo=_zone(zone))
+        return {"at": at.astimezone(UTC).isoformat(), "tz": zone}
     seconds = spec.total_seconds() if isinstance(spec, timedelta) else spec
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise BadType(f"{SPECS}, not by {shown(spec)}")
@@ -382,22 +383,13 @@ def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     return {"seconds": float(seconds), "tz": zone}
 
 
-def _of_moment(at: datetime, zone: str) -> dict[str, Any]:
-    try:
-        described = {"at": at.astimezone(UTC).isoformat(), "tz": zone}
-        _spec_of(described)
-    except OverflowError as error:
-        raise BadValue(f"{at} is outside of the years 1 to 9999 in UTC or in {zone}") from error
-    return described
-
-
 def _of_trigger(trigger: Any) -> dict[str, Any]:
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
 
     if type(trigger) is DateTrigger:
-        return _of_moment(trigger.run_date, _zone_name(trigger.run_date.tzinfo))
+        return {"at": trigger.run_date.astimezone(UTC).isoformat(), "tz": _zone_name(trigger.run_date.tzinfo)}
     if type(trigger) not in (CronTrigger, IntervalTrigger):
         raise BadType(f"{SPECS}; a {type(trigger).__name__} cannot be stored")
     what: dict[str, Any] = (
@@ -411,12 +403,8 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
 
 def _read(text: str) -> dict[str, Any]:
     """Return a stored spec. Raises BadValue if this process cannot read it: it lacks the zone, or is older."""
-    try:
-        described: dict[str, Any] = json.loads(text)
-        forms, others = described.keys() & FORMS, described.keys() - FORMS
-    except UNREADABLE as error:
-        raise BadValue(f"{shown(text)} is damaged: {error}") from error
-    if len(forms) != 1 or "tz" not in others or not others <= OTHERS:
+    described = _mapping(text)
+    if len(described.keys() & FORMS) != 1 or not {"tz"} <= described.keys() - FORMS <= OTHERS:
         raise BadValue(f"{shown(text)} was stored by another version of xq, or is damaged")
     _zone(described["tz"])
     return described

@@ -54,8 +54,7 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
             signal.signal(number, before[number] or signal.SIG_DFL)
             signal.raise_signal(number)
 
-    for number in PASSED_ON:
-        before[number] = signal.signal(number, handled)
+    before.update({number: signal.signal(number, handled) for number in PASSED_ON})
     try:
         yield
     finally:

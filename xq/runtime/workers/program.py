@@ -306,19 +306,16 @@ class Running:
         Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process that
         was forked while they ran, where there are none.
         """
-        self._check_process()
+        if os.getpid() != self._process and not self._ended.done():
+            raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
         wait([self._ended], timeout)
         if self._ended.done() and self._errors:
             raise self._errors[0]
         return self._ended.done()
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._process and not self._ended.done():
-            raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
-
     async def joined(self) -> None:
         """Wait as `join` does, in asyncio. A cancellation calls `stop`, and waits; a second one releases the tasks."""
-        self._check_process()
+        self.join(0)  # raises in a fork
         ended = asyncio.wrap_future(self._ended)
         try:
             await asyncio.wait([ended])
