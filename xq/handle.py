@@ -86,7 +86,6 @@ class Queue(Operators[T]):
         self._observers: Observers[T] = Observers(store)
         self._database = database = Database(store, definition, clock, self._observers)
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
-        self._tasks.now_us = database.now_us
         self._observers.read = self._tasks.returned
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)

@@ -31,7 +31,9 @@ class Writes(Selectors, Counters):
 
     def amount(self, value: Given | Own) -> str:
         if isinstance(value, Given):
-            return f":{value.name}"
+            # Only the statement knows when it runs: it may have waited for a lock.
+            until = f"CASE WHEN :at > {self.now} THEN :at - {self.now} ELSE 0 END"
+            return until if value.name == "at" else f":{value.name}"
         if value.role:
             own = self.roles[value.role]
             own = own if value.default is None else f"COALESCE({own}, {self.literal(value.default)})"

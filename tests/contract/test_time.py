@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from itertools import count
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -147,20 +148,39 @@ def test_a_task_moves_at_its_time_and_neither_before_nor_without_one(make, kind,
             assert is_exact(Task), story
 
 
-def test_a_task_waits_until_a_moment_and_seconds_may_be_a_timedelta(make, subtests):
-    Task = make({"delayed": True, "buried": True, "keep": True, "ttr": 60})
+def waiting(Task, **when):
+    """A task for each call that makes one wait; the last one is a zombie."""
+    made = {"release": (), "snatch": (), "dig": ("bury",), "restart": ("ack",), "switch": ("release",), "ack": ()}
+    waits = [Task.put(task(), **when), *Task.xq.put_many(tasks(2), **when)]
+    for event, before in made.items():
+        taken = Task.take() if Task.xq.count("R") else (Task.put(task()), Task.take())[1]
+        for verb in before:
+            taken = getattr(Task.xq, verb)(taken)
+        waits.append(getattr(Task.xq, event)(taken, *(["W"] if event == "switch" else []), **when))
+    return waits
+
+
+WAITING = {"delayed": True, "buried": True, "zombie": True, "lifetime": AGES}
+
+
+def test_a_task_waits_until_a_moment_and_seconds_may_be_a_timedelta(make):
+    Task = make(WAITING)
     now = datetime.datetime.fromtimestamp(Task.xq.clock.now, datetime.UTC).astimezone(ZoneInfo("Asia/Tokyo"))
-    made = {"release": (), "snatch": (), "dig": ("bury",), "restart": ("ack",), "switch": ("release",)}
     for when, seconds in ({"at": now + HOUR}, 3600), ({"delay": HOUR}, 3600), ({"at": now - HOUR}, 0):
-        waits = [Task.put(task(), **when), *Task.xq.put_many(tasks(2), **when)]
-        for event, before in made.items():
-            with subtests.test(f"{event} {when}"):
-                taken = Task.take(ttr=HOUR) if Task.xq.count("R") else (Task.put(task()), Task.take(ttr=HOUR))[1]
-                for verb in before:
-                    taken = getattr(Task.xq, verb)(taken)
-                waits.append(getattr(Task.xq, event)(taken, *(["W"] if event == "switch" else []), **when))
-        assert [round(each.runat - Task.xq.clock.now, 3) for each in waits] == [seconds] * len(waits)
-        assert {each.status for each in waits} == {"W"}
+        *waits, zombie = waiting(Task, **when)
+        ends = {tuple(left(moment, Task.xq.clock.now) for moment in (each.runat, each.deadline)) for each in waits}
+        assert ends == {(seconds, seconds + AGES)}, when
+        assert left(zombie.runat, Task.xq.clock.now) == seconds
+        assert "".join(each.status for each in (*waits, zombie)) == "WWWWWWWWZ"
+
+
+def test_a_moment_is_that_moment_however_long_the_call_waits_for_a_lock(make):
+    Task, start = make(WAITING), datetime.datetime(2027, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC)
+    readings, at = count(start.timestamp(), 3), start + HOUR  # three seconds pass between any two, also within a call
+    Task.xq.clock = type("Passing", (), {"now": property(lambda self: next(readings))})()
+    waits = waiting(Task, at=at)
+    assert {each.runat for each in waits} == {at.timestamp()}
+    assert {each.deadline for each in waits[:3]} == {at.timestamp() + AGES}
 
 
 # the sweep

@@ -87,7 +87,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the ttl begins before the delay is over",
         "xq/core/compile.py",
-        "waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()",
+        "waits = (brought[row.given],) if any(row.given == detour.option for detour in machine.detours) else ()",
         "waits = ()",
         (f"{CORE}/test_calls.py::test_a_call_returns_writes_and_counts_what_its_line_says",),
     ),

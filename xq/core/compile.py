@@ -39,7 +39,7 @@ class Selector(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the call brings under this name."""
+    """A value that the call brings under this name: seconds, or as `at` the moment at which they end."""
 
     name: str
 
@@ -114,9 +114,11 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
         return Change(row.target, roles, update)
 
+    brought = {"delay" if option == "at" else option: Given(option) for option in given}
+
     def seconds(timer: Timer) -> Given | Own:
-        if timer.option in given:
-            return Given(timer.option)
+        if timer.option in brought:
+            return brought[timer.option]
         # A row that is not in the table yet has no seconds of its own except those of the call.
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
@@ -130,10 +132,10 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         roles["runat"] = After(("now",), (seconds(timer),)) if timer else None
     if "deadline" in machine.roles:
         timer = machine.timer(row.target, "deadline")
-        waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()
+        waits = (brought[row.given],) if any(row.given == detour.option for detour in machine.detours) else ()
         if timer is None:
             roles["deadline"] = None
-        elif timer.option in given or machine.timer(row.source, "deadline") is None:
+        elif timer.option in brought or machine.timer(row.source, "deadline") is None:
             roles["deadline"] = After(("now",), (*waits, seconds(timer)))
         elif waits:
             roles["deadline"] = After(("deadline",), waits)

@@ -143,7 +143,6 @@ class Tasks(Generic[T]):
         self.machine = machine
         self.off = off
         self.wording = wording
-        self.now_us: Callable[[], int]  # set by the queue: the time of its database
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
@@ -532,7 +531,7 @@ class Tasks(Generic[T]):
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds that a call of `event` brings. Options with the value None are left out; `at` is a delay.
+        """Return the seconds that a call of `event` brings, without options that are None; `at` is seconds since 1970.
 
         Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
         """
@@ -550,16 +549,17 @@ class Tasks(Generic[T]):
         if (at := options.get("at")) is not None:
             if "delay" in checked:
                 raise BadValue(f"{event} takes delay= (seconds) or at= (a datetime), not both")
-            checked["delay"] = self._until(at)
+            checked["at"] = self._moment(at)
         return checked
 
-    def _until(self, at: object) -> float:
-        """Return the seconds from the time of the database to a datetime; 0 if it has passed."""
+    @staticmethod
+    def _moment(at: object) -> float:
+        """Return a datetime in seconds since 1970."""
         if not isinstance(at, datetime):
             raise BadType(f"at is a datetime with a time zone, not {shown(at)}")
         if at.utcoffset() is None:
             raise BadValue(f"at needs a time zone, as datetime(..., tzinfo=UTC): {shown(at)} has none")
-        return min(max((microseconds("at", at) - self.now_us()) / 1_000_000, 0.0), LONGEST)
+        return microseconds("at", at) / 1_000_000
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """Return the row of the table that a call means.
@@ -574,11 +574,12 @@ class Tasks(Generic[T]):
             return row
         if not row.enters and seconds.get("increment") is None:
             raise BadValue(f"{event} needs increment=seconds, a finite number")
-        if row.given and seconds.get(row.given) is None:
+        if row.given and seconds.get(row.given, seconds.get("at")) is None:
             raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
         return row
 
     def _choose(self, source: str, event: str, options: Collection[str], to: str | None) -> Transition:
+        options = ["delay" if option == "at" else option for option in options]
         row = self.machine.choose(source, event, options, to)
         if row is None:
             needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)

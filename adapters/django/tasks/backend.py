@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.apps import apps
@@ -17,8 +17,9 @@ from xq.core.errors import BadType, BadValue, NotFound
 from xq.core.machine import LONGEST
 
 APP: Final = "xq.adapters.django.tasks"
-# Seconds. SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
-SMALLEST_STEP: Final = 0.001
+# SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
+SMALLEST_STEP: Final = timedelta(milliseconds=1)
+FARTHEST: Final = datetime(2300, 1, 1, tzinfo=UTC)  # a later run_after is this one
 
 
 def _is_seconds(value: Any) -> bool:
@@ -70,7 +71,7 @@ class XQBackend(interface.BaseTaskBackend):
             "kwargs": interface.normalize_json(kwargs),
             "run_after": _in_zone_of_settings(task.run_after),
         }
-        put = Task.xq.put(row, **_delay(task.run_after))
+        put = Task.xq.put(row, **_at(task.run_after))
         result = put.result(task)
         interface.task_enqueued.send(type(self), task_result=result)
         return result
@@ -109,9 +110,8 @@ def _in_zone_of_settings(moment: datetime | None) -> datetime | None:
     return timezone.make_naive(moment) if timezone.is_aware(moment) else timezone.make_aware(moment)
 
 
-def _delay(run_after: datetime | None) -> dict[str, float]:
+def _at(run_after: datetime | None) -> dict[str, datetime]:
     if run_after is None:
         return {}
-    now = timezone.now() if timezone.is_aware(run_after) == settings.USE_TZ else datetime.now(run_after.tzinfo)
-    seconds = (run_after - now).total_seconds() + SMALLEST_STEP
-    return {"delay": min(seconds, LONGEST)} if seconds > SMALLEST_STEP else {}
+    at = run_after if timezone.is_aware(run_after) else timezone.make_aware(run_after)
+    return {"at": min(at, FARTHEST) + SMALLEST_STEP} if at > datetime.now(UTC) else {}
