@@ -155,7 +155,7 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return what is wrong or slow, as (what, do): `check`, sessions, pauses, bloat, a short ttr.
+        """Return what is wrong or slow, as (what, do): `check`, sessions, pauses, bloat, a short ttr, a key that ends.
 
         It reads the whole table.
         """

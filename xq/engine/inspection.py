@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN, Machine
-from xq.core.ports import ErrorKind
+from xq.core.ports import INTEGERS, ErrorKind
 from xq.core.values import Parts, Tasks, named
 from xq.engine.history import History
 from xq.engine.pauses import Pauses
@@ -248,6 +248,7 @@ class Inspection:
         yield from self._paused_and_buried()
         yield from self._ttr()
         yield from self._hanging()
+        yield from self._key()
         yield from self._of_the_database()
 
     def _sessions(self) -> Iterator[Finding]:
@@ -315,6 +316,18 @@ class Inspection:
                 f"{_seconds(long[0][0])}",
                 "if their functions hang, restart the worker; worker(kind='process', timeout=) limits an attempt",
             )
+
+    def _key(self) -> Iterator[Finding]:
+        key, dialect = self.tasks.table.key, self.database.dialect
+        asked = dialect.key_range if len(key) == 1 and key[0].kind in INTEGERS else ""
+        for used, most, widened in self._run(asked) if asked else ():
+            if used and most and used > most / 2:
+                yield Finding(
+                    f"the key {key[0].name!r} has used {int(used):,} of {int(most):,} numbers, and then each put fails",
+                    "while no program uses the queue: uninstall(), the SQL below, BigAutoField in the model, install() "
+                    "(the history and the counts of transitions are lost). Columns that refer to the key need the type "
+                    f"as well:\n{widened}",
+                )
 
     def _of_the_database(self) -> Iterator[Finding]:
         dialect = self.database.dialect

@@ -104,6 +104,19 @@ class Postgres(PostgresObjects):
         table = self.literal(self.table_in_schema)
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
+    @property
+    def key_range(self) -> str:  # type: ignore[override]
+        table, column = self.literal(self.table_in_schema), self.literal(self.source.key[0].column)
+        widened = self.literal(f"ALTER TABLE {self.table_in_schema} ALTER COLUMN {self.keys[0]} TYPE bigint")
+        return (  # of the sequence, too: there may be no row
+            f"SELECT GREATEST((SELECT MAX({self.keys[0]}) FROM {self.table_in_schema}), CASE WHEN "
+            "has_sequence_privilege(seqrelid, 'USAGE, SELECT') THEN pg_sequence_last_value(seqrelid) END), "
+            "LEAST(seqmax, CASE atttypid WHEN 21 THEN 32767 WHEN 23 THEN 2147483647 END), "
+            f"concat({widened}, '; ALTER SEQUENCE ' || CAST(CAST(seqrelid AS regclass) AS text) || ' AS bigint') "
+            f"FROM pg_attribute LEFT JOIN pg_sequence ON seqrelid = to_regclass(pg_get_serial_sequence({table}, "
+            f"{column})) WHERE attrelid = to_regclass({table}) AND attname = {column}"
+        )
+
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(
             "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
