@@ -55,7 +55,7 @@ console = Console(highlight=False, markup=False, emoji=False)
 
 
 class Module(pw.Model):
-    id = pw.AutoField()
+    id = pw.BigAutoField()
     path = pw.TextField()
     name = pw.TextField()  # the path from the package on
     package = pw.TextField()

@@ -13,7 +13,7 @@ db = pw.SqliteDatabase(PATH)
 
 
 class Order(pw.Model):
-    id = pw.AutoField()
+    id = pw.BigAutoField()
     item = pw.TextField()
     address = pw.TextField(null=True)
     state = pw.TextField(default="draft")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
@@ -15,15 +15,27 @@ else:
     Model = models.Model  # the bases of a model stand in its migration
 
 
+class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bits end
+    """The key of models that declare none: there the BigAutoField that Django itself would make."""
+
+    def contribute_to_class(self, cls: type[models.Model], name: str, **options: Any) -> None:
+        if cls._meta.abstract:
+            super().contribute_to_class(cls, name, **options)
+        elif cls._meta.pk is None:
+            key = models.BigAutoField(verbose_name="ID", primary_key=True, auto_created=True)
+            key.contribute_to_class(cls, name, **options)
+
+
 class TaskFields(Model):
     """A model with the fields that queues use: models that inherit from it need no `fields=` in `upgrade`.
 
     The features unique and utube compare a field of yours, which `fields=` names.
 
-    It is abstract. A field of the same name replaces one of these, and `tube = None` removes one. Forms do not show the
-    fields that only the queue writes.
+    It is abstract. A field of the same name replaces one of these, a primary key the `id`, and `tube = None` removes
+    one. Forms do not show the fields that only the queue writes.
     """
 
+    id: Any = Key(primary_key=True)
     status = models.CharField(max_length=1, default="R", editable=False)
     runat = models.FloatField(null=True, editable=False)
     deadline = models.FloatField(null=True, editable=False)

@@ -128,6 +128,9 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
         raise ConfigurationError(
             f"{table} has features of its own program ({', '.join(own)}): name its model, as app.models:Page"
         )
+    priority = model._meta.columns.get(record["roles"].get("priority"))
+    if priority is not None and not (priority.null or priority.constraints):
+        model._meta.defaults[priority] = 0  # a table of Django's has no DEFAULT
     return upgrade(
         model,
         fields={role: _field(model, column) for role, column in record["roles"].items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import peewee as pw
 
@@ -23,16 +23,18 @@ class Task(Model):
     The features unique and utube compare a field of yours, which `fields=` names.
 
     It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
-    fields before its own ones. A field of the same name replaces one of these. (A task of a tube is `xq.tubes.Task`.)
+    fields before its own ones. A field of the same name replaces one of these, and a primary key the `id`. (A task of a
+    tube is `xq.tubes.Task`.)
     """
 
+    id: Any = pw.BigAutoField()  # each put uses up a number, and those of 32 bits end
     status = pw.CharField(max_length=1, default="R")
     runat = pw.DoubleField(null=True)
     deadline = pw.DoubleField(null=True)
-    priority = pw.IntegerField(default=0)
+    priority = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])  # also for INSERTs of other programs
     tube = pw.CharField(null=True)
     owner = pw.CharField(max_length=OWNER_LENGTH, null=True)
-    attempts = pw.IntegerField(default=0)
+    attempts = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])
     ttl = pw.DoubleField(null=True)
     ttr = pw.DoubleField(null=True)
     error = pw.TextField(null=True)

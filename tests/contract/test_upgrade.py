@@ -9,7 +9,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import bring, is_exact, row, state
+from tests.steps import bring, is_exact, row, run_script, state
 
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
@@ -155,6 +155,15 @@ def test_a_field_that_a_feature_needs_must_be_of_a_kind_for_it(make):
         xq.upgrade(page(make, runat=pw.TextField(null=True)), features={"ttr": 60})
     with pytest.raises(xq.ConfigurationError, match="feature 'ttr' needs the role 'runat'"):
         xq.upgrade(page(make, runat=None), features={"ttr": 60})
+
+
+def test_a_key_of_the_base_has_64_bits_and_another_program_may_leave_the_numbers_out(make):
+    Page = queue(make)
+    run_script(make.db, "INSERT INTO page (status, url) VALUES ('R', 'a')")
+    Page.put({"id": 2**33, "url": "b"})
+    taken = Page.xq.take_many(2)
+    assert [(each.id, each.url, each.priority, each.attempts) for each in taken] == [(1, "a", 0, 1), (2**33, "b", 0, 1)]
+    assert "id" not in page(make, url=pw.CharField(primary_key=True))._meta.fields
 
 
 def test_the_base_has_no_database_and_cannot_be_upgraded():

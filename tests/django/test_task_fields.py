@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from django.db import models
+from django.test import override_settings
 
 import xq
 from tests.django.sites import EVERYTHING
@@ -54,6 +56,16 @@ def test_a_field_of_the_same_name_replaces_one_and_none_leaves_one_out(app):
     assert (taken.owner, taken.runat is not None) == (7, True)
     assert {"tube", "owner"}.isdisjoint(Order.xq.roles)
     assert "tube" not in {field.name for field in Order._meta.fields}
+
+
+def test_a_key_has_64_bits_whatever_the_setting_unless_the_model_declares_one(app):
+    with override_settings(DEFAULT_AUTO_FIELD="django.db.models.AutoField"):
+        key = begin(app, order()).Order._meta.pk
+        of_django = models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
+        assert (type(key), key.name) == (models.BigAutoField, "id")
+        assert key.deconstruct()[1:] == of_django.deconstruct()[1:]  # so that no project needs a migration
+    app.models(order("key = models.UUIDField(primary_key=True)"))
+    assert ("id" in {field.name for field in app.Order._meta.fields}, app.Order.check()) == (False, [])
 
 
 def test_the_base_cannot_be_upgraded_and_others_need_fields(django_db):

@@ -281,6 +281,12 @@ def test_the_numbers_of_all_queues_of_a_database(tmp_path):
     assert told(tmp_path, "stats", SQLITE)[1]["counts"] == {"R": 1, "T": 0, "D": 0}
 
 
+def test_a_priority_may_be_left_out_where_the_table_requires_one(tmp_path):
+    with_tables(tmp_path, "CREATE TABLE mails (id INTEGER PRIMARY KEY, status TEXT NOT NULL, rank INTEGER NOT NULL)")
+    assert xq(tmp_path, "upgrade", SQLITE, "mails", "--field", "priority=rank", "--yes")[0] == 0
+    assert xq(tmp_path, "put", f"{SQLITE}#mails", "{}") == (0, "1\n", "")
+
+
 def test_a_file_that_is_not_there_is_not_made_and_one_that_is_no_database_is_an_error_in_one_line(tmp_path):
     assert xq(tmp_path, "stats", "sqlite:///typo.db") == (1, "", "xq: there is no file 'typo.db'\n")
     assert list(tmp_path.iterdir()) == []
