@@ -28,6 +28,7 @@ from tests.django.shop import jobs
 from tests.steps import eventually, fail_for
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import perform, run
+from xq.testing import clock, run_pending
 
 
 @pytest.fixture
@@ -163,6 +164,48 @@ def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
         assert work(result) == ["SUCCESSFUL"]
 
 
+RETRIES = {"max_attempts": 3, "backoff": [10, 20]}
+
+
+@pytest.mark.parametrize(
+    ("options", "how", "pauses", "status"),
+    [
+        ({}, "Retry", [60] * 4, "FAILED"),
+        ({"max_attempts": None}, "Retry", [60] * 8, "SUCCESSFUL"),
+        ({"max_attempts": None}, "an error", [], "FAILED"),
+        (RETRIES, "Retry", [60, 60], "FAILED"),
+        (RETRIES, "Retry()", [10, 20], "FAILED"),
+        (RETRIES, "an error", [10, 20], "FAILED"),
+        (RETRIES, "Bury", [], "FAILED"),
+        ({"backoff": lambda row, error: 5 * row.attempts}, "an error", [5, 10, 15, 20], "FAILED"),
+    ],
+)
+def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, options, how, pauses, status):
+    with backend(OPTIONS=options), clock(Task) as now:
+        result = jobs.end.enqueue(how)
+        for pause in pauses:
+            assert run_pending(Task) == 1
+            result.refresh()
+            assert (result.status, result.errors) == ("READY", [])
+            assert row(result).runat == pytest.approx(now.now + pause, rel=0, abs=0.01)
+            now.now += pause
+        assert run_pending(Task) == 1
+        result.refresh()
+        assert (result.status, result.attempts) == (status, len(pauses) + 1)
+        assert [error.exception_class.__name__ for error in result.errors] == {
+            "SUCCESSFUL": [],
+            "FAILED": ["LookupError" if how == "an error" else how.removesuffix("()")],
+        }[status]
+
+
+def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):
+    with backend(OPTIONS=RETRIES):
+        gone, left = jobs.end.enqueue("Discard"), jobs.leave.enqueue(3)
+        assert work(left) == ["FAILED"]
+    with pytest.raises(TaskResultDoesNotExist):
+        gone.refresh()
+
+
 def test_a_task_that_is_taken_away_before_it_has_begun_is_not_run_by_who_had_it(tasks):
     result = jobs.note.enqueue("once")
     first = Task.xq.take()
@@ -240,12 +283,13 @@ def test_its_migrations_install_what_its_model_is(django_db):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts"),
+        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts, backoff"),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": float("nan")}, "seconds"),
         ({"keep_failed": True}, "seconds"),
-        ({"max_attempts": 0}, "a number from 1 on"),
+        ({"max_attempts": 0}, "a number from 1 to 1,000,000"),
+        ({"backoff": []}, "a list of seconds, or a function"),
     ],
 )
 def test_options_that_are_wrong_are_refused_in_words(options, words):

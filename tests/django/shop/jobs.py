@@ -11,6 +11,8 @@ from typing import Any
 from django.db import connection, transaction
 from django_tasks import TaskContext, task
 
+import xq
+
 seen: list[Any] = []  # what the tasks of this process did, in order
 
 
@@ -40,6 +42,15 @@ def tell(context: TaskContext, *args: Any) -> list[Any]:
 @task
 def fail(why: str = "no such order") -> None:
     raise LookupError(why)
+
+
+@task(takes_context=True)
+def end(context: TaskContext, how: str, attempts: int = 9) -> Any:
+    """Raise an error until so many attempts were made."""
+    errors = {"Retry": xq.Retry(60), "Retry()": xq.Retry(), "Bury": xq.Bury("wrong"), "Discard": xq.Discard()}
+    if context.attempt < attempts:
+        raise errors.get(how) or LookupError(how)
+    return context.attempt
 
 
 @task
