@@ -180,7 +180,8 @@ RETRIES = {"max_attempts": 3, "backoff": [10, 20]}
         ({"backoff": lambda row, error: 5 * row.attempts}, "an error", [5, 10, 15, 20], "FAILED"),
     ],
 )
-def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, options, how, pauses, status):
+def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, options, how, pauses, status):
+    caplog.set_level("INFO", "xq.Task")
     with backend(OPTIONS=options), clock(Task) as now:
         result = jobs.end.enqueue(how)
         for pause in pauses:
@@ -196,6 +197,8 @@ def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, options, h
             "SUCCESSFUL": [],
             "FAILED": ["LookupError" if how == "an error" else how.removesuffix("()")],
         }[status]
+    ended = {"FAILED": "failed for good and is buried", "SUCCESSFUL": "is done"}[status]
+    assert f"task {result.id} {ended} after " in caplog.text
 
 
 def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):
