@@ -183,6 +183,20 @@ def test_a_method_never_hides_what_the_model_or_a_base_has(make):
         xq.upgrade(model, MAPPED)
 
 
+def test_a_method_that_only_the_queue_has_is_named_there_and_hides_nothing_either(make):
+    class Mixin:
+        def put_many(self):
+            return "mine"
+
+    Page = make({}, model=make.model())
+    for where, name in [(Page, "put_many"), (Page(), "ack_many"), (type("Sub", (Page,), {}), "take_many")]:
+        model = where if isinstance(where, type) else type(where)
+        with pytest.raises(AttributeError, match=rf"{model.__name__}\.xq\.{name}\(\)$"):
+            getattr(where, name)
+    assert make({}, model=type("Page", (Mixin, make.model()), {}))().put_many() == "mine"
+    assert "put_many" not in vars(make({}, model=make.model(), methods=("put",)))
+
+
 def test_upgrade_touches_no_database(tmp_path):
     path = tmp_path / "never.db"
     databases: tuple[Any, ...] = (pw.SqliteDatabase(path), pw.SqliteDatabase(None), pw.DatabaseProxy())
@@ -354,18 +368,26 @@ def test_max_attempts_names_only_what_lacks(make):
             make(features, roles=roles).xq.worker(max_attempts=5)(print)
 
 
-@pytest.mark.parametrize("database", [pw.PostgresqlDatabase("app", prefer_psycopg3=True), pw.MySQLDatabase("app")])
-def test_a_driver_that_is_missing_is_named_by_its_extra(monkeypatch, database):
+@pytest.mark.parametrize(
+    ("database", "driver", "extra"),
+    [
+        (pw.PostgresqlDatabase("app", prefer_psycopg3=True), "psycopg", "postgres"),
+        (pw.MySQLDatabase("app"), "pymysql", "mariadb"),
+    ],
+)
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database, driver, extra):
     for name in ("psycopg", "psycopg2", "mysql"):
         monkeypatch.setattr(pw, name, None)
     pages = xq.upgrade(Maker(database).model(), MAPPED)
-    with pytest.raises(xq.ConfigurationError, match=rf"^pip install 'xq-tables\[{pages.adapter.store.engine}\]'"):
+    with pytest.raises(
+        xq.ConfigurationError, match=rf"needs the driver {driver}, .*: pip install '\.\[{extra}\]' in the"
+    ):
         pages.take()
 
 
 def test_django_that_is_missing_is_named_by_its_extra(monkeypatch):
     monkeypatch.setattr("xq.adapters.django.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"^pip install 'xq-tables\[django\]'"):
+    with pytest.raises(ImportError, match=r"needs Django: pip install '\.\[django\]' in the checkout"):
         from xq.adapters.django import TaskFields  # noqa: F401
 
 
