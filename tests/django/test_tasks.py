@@ -79,6 +79,15 @@ def test_a_project_without_zones_gives_times_with_or_without(tasks):
     connections["default"].close()
 
 
+def test_a_task_may_be_for_any_moment_that_python_has(tasks):
+    for moment in (FUTURE, datetime.max.replace(tzinfo=UTC)):
+        stored = row(jobs.note.using(run_after=moment).enqueue("late"))
+        assert stored.run_after == moment
+        assert abs(stored.runat - moment.timestamp()) <= 86_400
+    work()
+    assert jobs.seen == []
+
+
 def test_a_worker_is_told_of_queues_that_nobody_puts_into(tasks):
     with backend(QUEUES=["mail", "slow"]), pytest.raises(xq.ConfigurationError, match="'mial': there are mail, slow"):
         work(queues=["mail", "mial"])
