@@ -64,6 +64,11 @@ def test_a_task_whose_end_the_database_refuses_has_failed(tasks):
     fail_for(Task, "NEW.task_path LIKE '%add' AND NEW.status = 'SUCCESSFUL'")
     assert work(result, after) == ["FAILED", "SUCCESSFUL"]
     assert issubclass(result.errors[0].exception_class, DatabaseError)
+    again = jobs.add.enqueue(1)
+    with backend(OPTIONS={"max_attempts": 2}):
+        assert run_pending(Task) == 1
+    again.refresh()
+    assert (again.status, row(again).status) == ("READY", "WAITING")
 
 
 def test_a_project_without_zones_gives_times_with_or_without(tasks):
