@@ -84,7 +84,7 @@ def database(where: object) -> pw.Database:
         raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
     needed, extra = DRIVERS.get(scheme.partition("+")[0], ("", ""))
     if needed and find_spec(needed) is None:
-        raise ConfigurationError(f"{url} needs {needed}: pip install 'xq-tables[{extra}]'")
+        raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
     try:
         known, parameters = for_peewee(where)
         found: pw.Database = db_url.connect(known, **parameters)

@@ -109,7 +109,7 @@ class Server(abc.ABC):
         """Why no such server can be had here, in words; None when one can."""
         module, extra = cls.DRIVER
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed: pip install 'xq-tables[{extra}]'"
+            return f"{module} is not installed: pip install '.[{extra}]' in the checkout of xq"
         for names in (cls.MAKES, cls.SERVES):
             if not (program := cls._find(names)):
                 return (

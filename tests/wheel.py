@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def use_the_command_line() -> None:
-    """Run what `pip install 'xq-tables[cli]'` promises, with no package of another extra."""
+    """Run what `pip install '.[cli]'` promises, with no package of another extra."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "app.py").write_text(APP)
         code = "import app, importlib.util as has; assert not has.find_spec('django'); app.Page.create_table()"

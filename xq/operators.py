@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq.core.errors import BadType, shown
 from xq.core.filters import Filter
@@ -209,9 +209,18 @@ class Operators(Generic[T]):
         self._database.unit(lambda: self._database.bind().installation.install(move, drop_history))
         self._database.close()
 
-    def ddl(self) -> str:
-        """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
-        return self._database.bind().installation.ddl()
+    @overload
+    def ddl(self, *, split: Literal[False] = False) -> str: ...
+    @overload
+    def ddl(self, *, split: Literal[True]) -> list[str]: ...
+    def ddl(self, *, split: bool = False) -> str | list[str]:
+        """Return the SQL that `install` runs, for your own migrations, as one script. It may be run twice.
+
+        With `split`, return its statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
+        and drivers such as asyncpg take one at a time. Some contain a `;`, so no program can split the script.
+        """
+        statements = self._database.bind().installation.ddl()
+        return statements if split else "".join(f"{sql};\n" for sql in statements)
 
     def check(self, *, advise: bool = False) -> list[str]:
         """Return a message for each missing object and each wrong count. It reads the whole table.

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for puts, handlers and ends of tasks. It needs `pip install 'xq-tables[otel]'`."""
+"""Spans of OpenTelemetry for puts, handlers and ends of tasks. It needs `pip install '.[otel]'`."""
 
 from __future__ import annotations
 

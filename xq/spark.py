@@ -1,4 +1,4 @@
-"""Queues and their history in Spark, through PySpark: `xq.spark.session()`, `pip install 'xq-tables[spark]'`."""
+"""Queues and their history in Spark, through PySpark: `xq.spark.session()`, `pip install '.[spark]'`."""
 
 from xq.core.errors import ConfigurationError
 
@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
     if missing not in ("pyspark", "py4j", "pyarrow"):
         raise
     raise ConfigurationError(
-        f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
+        f"xq.spark needs {missing}, which is not installed: pip install '.[spark]' in the checkout of xq"
     ) from None
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from xq.core.errors import BadType, ConfigurationError, shown
 from xq.core.ports import TaskModel
@@ -16,6 +16,7 @@ VERBS: Final = (
 )
 
 
+OF_MANY: Final = tuple(name for name in dir(Queue) if name.endswith("_many"))  # of the queue only
 TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
 
 
@@ -41,6 +42,18 @@ class Verb:
         if more and self.name not in ("touch", "wait"):
             raise BadType(f"task.{self.name}() goes without the key; with a key, call {self.name}(key) of the model")
         return self._method(task, *more, **options)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A method that only the queue has: the AttributeError says where it is."""
+
+    name: str
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__} has no {self.name}(), and its queue has: {owner.__name__}.xq.{self.name}()"
+        )
 
 
 @dataclass(frozen=True)
@@ -77,3 +90,6 @@ def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[s
     store.attach("xq", QueueAttribute(handle))
     for name in wanted:
         store.attach(name, Verb(handle, name))
+    for name in OF_MANY if methods is True else ():
+        if not store.attribute(name):
+            store.attach(name, Elsewhere(name))

@@ -27,7 +27,7 @@ __all__ = ["TaskFields", "queue", "queues", "upgrade"]
 def __getattr__(name: str) -> Any:
     """Import on first use: `TaskFields`, as Django allows no models before it has read INSTALLED_APPS; `queues`."""
     if name in __all__ and find_spec("django") is None:
-        raise ImportError("pip install 'xq-tables[django]': xq.adapters.django needs Django")
+        raise ImportError("xq.adapters.django needs Django: pip install '.[django]' in the checkout of xq")
     if name == "TaskFields":
         from xq.adapters.django.task_fields import TaskFields
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 
 from xq.core.errors import ConfigurationError, shown
+from xq.runtime.workers.worker import MOST
 
 
 class Setting(NamedTuple):
@@ -20,7 +21,9 @@ class Setting(NamedTuple):
 
 def number(default: int | None) -> Setting:
     return Setting(
-        default, "a number from 1 on, or None", lambda value: value is None or (type(value) is int and value > 0)
+        default,
+        f"a number from 1 to {MOST:,}, or None",
+        lambda value: value is None or (type(value) is int and 0 < value <= MOST),
     )
 
 

@@ -22,7 +22,10 @@ from xq.core.ports import Address, Connector, Driver, keep
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # By dialect: how to make Peewee use the driver that xq supports.
-ADVICE: Mapping[str, str] = {"postgres": "pip install 'xq-tables[postgres]', and prefer_psycopg3=True of the database"}
+DRIVER_NAMES: Mapping[str, str] = {"postgres": "psycopg", "mariadb": "pymysql"}
+ADVICE: Mapping[str, str] = {
+    "postgres": "pip install '.[postgres]' in the checkout of xq, and prefer_psycopg3=True of the database"
+}
 
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
@@ -284,8 +287,10 @@ class PeeweeConnections(OrmConnections):
             )
         try:
             raw: Any = database.connection()
-        except pw.ImproperlyConfigured as error:  # without a driver Peewee names another than xq's
-            raise ConfigurationError(f"pip install 'xq-tables[{self.engine}]' installs the driver: {error}") from error
+        except pw.ImproperlyConfigured as error:  # names another driver than xq's
+            needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
+            told = f"{self.name} {needed}: pip install '.[{self.engine}]' in the checkout of xq"
+            raise ConfigurationError(told) from error
         connection, place = mine.connection, Place.of(database)
         if connection is not None and connection.raw is raw and connection.of() is not place:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool

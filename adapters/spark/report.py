@@ -94,7 +94,7 @@ def report(
     Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark Connect.
     """
     if find_spec("plotly") is None:
-        raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
+        raise ConfigurationError("the page of a report needs plotly: pip install '.[spark]' in the checkout of xq")
     names = named(queues)
     check_session(spark, *map(queue_of, names.values()))
     folders = _folders(names, archive)

@@ -31,7 +31,10 @@ from xq.adapters.spark.queues import LOCAL, check_session, context_of, master_of
 from xq.adapters.spark.source import Xq
 from xq.core.errors import ConfigurationError
 
-INSTALL = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install 'xq-tables[spark-java]'"
+INSTALL = (
+    "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install '.[spark-java]' in the "
+    "checkout of xq"
+)
 
 SETTINGS: Mapping[str, str] = {
     "spark.app.name": "xq",

@@ -356,7 +356,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     assert found["the queue is paused"] == "resume() ends that"
     assert found["buried tasks: 1"] == "look at their errors, then dig or kill them"
     Task.xq.every(3600, {"name": "a"}, name="hourly")
-    late = "schedules that are due and have put no task: 1 ('hourly'), the first for 7,200 s"
+    late = "schedules that are due and have put no task: 1 ('hourly'), the first for 2 h"
     assert late not in doctor(run, Task)
     Task.xq.clock.tick(3 * 3600)
     assert late in doctor(run, Task)

@@ -183,6 +183,14 @@ def test_a_moment_is_that_moment_however_long_the_call_waits_for_a_lock(make):
     assert {each.deadline for each in waits[:3]} == {at.timestamp() + AGES}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moment_may_be_any_that_python_has(make, kind):
+    Task = make({"delayed": True}, attributes={"runat": KINDS[kind]()})
+    first, last = (datetime.datetime(9999, month, 31, tzinfo=datetime.UTC) for month in (1, 12))
+    for at, until in ((first, first), (datetime.datetime.max.replace(tzinfo=ZoneInfo("America/New_York")), last)):
+        assert f"until {until:%Y-%m-%d} 00:00:00 UTC" in Task.xq.why(Task.put(task(), at=at).id)[0]
+
+
 # the sweep
 
 

@@ -22,7 +22,7 @@ from tests.steps import STUCK
 from tests.timing import in_sequence
 from xq.adapters.django import upgrade
 from xq.adapters.django.tasks.models import QUEUE, Task
-from xq.adapters.django.tasks.worker import perform
+from xq.adapters.django.tasks.worker import backoff, perform
 
 BACKEND = "xq.adapters.django.tasks.XQBackend"
 APPS = ("django_tasks", "xq.adapters.django", "xq.adapters.django.tasks")
@@ -41,7 +41,7 @@ def upgrade_for_this_database() -> None:
     """A process of an application has queues for one kind of database; that of the tests for one after the other."""
     if "xq" in vars(Task):
         del Task.xq
-    upgrade(Task, **QUEUE).worker(perform, finishes=True)
+    upgrade(Task, **QUEUE).worker(perform, finishes=True, backoff=backoff)
 
 
 def install(database: DjangoDatabase) -> None:

@@ -6,7 +6,7 @@ import html
 import re
 
 from django.db import models
-from django.test import Client
+from django.test import Client, override_settings
 
 from tests.django.sites import EVERYTHING, messages_of, one_of_each
 
@@ -53,7 +53,7 @@ def test_the_page_of_a_task_says_its_state_in_the_words_of_the_application_and_w
     ((_, session, _),), ((_, _, pid, *_),) = Task.xq.taken(), Task.xq.processes()
     for letter, said in {
         "R": "new .*(no process takes from this queue|nothing holds it)",
-        "T": f"Being <packed> .*by the session {session} for .* s: pid {pid} on host .*new at .ttr. ",
+        "T": f"Being <packed> .*by the session {session} for .*: pid {pid} on host .*new at .ttr. ",
         "W": r"later .*new at \(delay\)",
         "B": "Lost Timeout: dig dig returns it to the queue",
         "D": "mailed .*nothing moves it but a call",
@@ -62,6 +62,16 @@ def test_the_page_of_a_task_says_its_state_in_the_words_of_the_application_and_w
         assert re.search(f"Queue {said}", text(page)), letter
         assert "<packed>" not in page
     assert "Being &lt;packed&gt;</span>" in client.get(site.list).content.decode()
+
+
+def test_the_page_of_a_task_has_all_its_times_in_the_zone_of_the_project_and_spans_as_people_say_them(manage):
+    Task, site = manage(roles=ROLES, admin=FIELDS)
+    Task.xq.clock.now = 1_000_000.0  # 1970-01-12 13:46:40 UTC
+    task = Task.put({"name": "one"}, delay=108_000)
+    with override_settings(TIME_ZONE="Asia/Tokyo"):
+        page = text(page_of(site, site.client(), task))
+    assert "it is waiting (W) until 1970-01-14 04:46:40, and becomes ready (R) in 30 h" in page
+    assert page.count("1970-01-14 04:46:40") == 2, "the reason, and the time beside it"
 
 
 def test_the_history_of_a_task_is_a_timeline_with_the_time_in_each_state_and_who_moved_it(manage):

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import peewee
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import AsyncClient, Client
 from django.urls import include, path
 from starlette.responses import StreamingResponse
@@ -113,6 +114,16 @@ def act(client: Client, verb: str, task: Any) -> Any:
     """The status of the answer to a verb on one task."""
     form = urlencode({"verb": verb, "scope": "selected", "keys": str(task.pk)})
     return client.post("/queues/q/Task/act", form, content_type="application/x-www-form-urlencoded").status_code
+
+
+def test_a_button_works_where_each_request_is_a_transaction_that_locks_the_file(manage, monkeypatch):
+    Task, site = manage()
+    mount(site, console_of(Task))
+    task, browser = Task.put({"name": "a"}), client_of(site)
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    monkeypatch.setattr(connections["default"], "transaction_mode", "IMMEDIATE", raising=False)
+    assert act(browser, "kill", task) == 200
+    assert not Task.objects.exists()
 
 
 NO = {f"has_{name}_permission": lambda admin, request, obj=None: False for name in ("change", "delete")}

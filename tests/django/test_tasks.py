@@ -28,6 +28,7 @@ from tests.django.shop import jobs
 from tests.steps import eventually, fail_for
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import perform, run
+from xq.testing import clock, run_pending
 
 
 @pytest.fixture
@@ -63,6 +64,9 @@ def test_a_task_whose_end_the_database_refuses_has_failed(tasks):
     fail_for(Task, "NEW.task_path LIKE '%add' AND NEW.status = 'SUCCESSFUL'")
     assert work(result, after) == ["FAILED", "SUCCESSFUL"]
     assert issubclass(result.errors[0].exception_class, DatabaseError)
+    with backend(OPTIONS={"max_attempts": 2}):
+        result = jobs.add.enqueue(1)
+        assert (run_pending(Task), row(result).status) == (1, "WAITING")
 
 
 def test_a_project_without_zones_gives_times_with_or_without(tasks):
@@ -76,6 +80,12 @@ def test_a_project_without_zones_gives_times_with_or_without(tasks):
         assert jobs.seen == ["now"]
         assert timezone.is_naive(jobs.note.get_result(late.id).task.run_after)
     connections["default"].close()
+
+
+def test_a_task_may_be_for_any_moment_that_python_has(tasks):
+    moments = (datetime(2999, 7, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+    stored = [row(jobs.note.using(run_after=moment).enqueue("late")).runat for moment in moments]
+    assert [datetime.fromtimestamp(each, UTC).year for each in stored] == [2999, 9999]
 
 
 def test_a_worker_is_told_of_queues_that_nobody_puts_into(tasks):
@@ -163,6 +173,44 @@ def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
         assert work(result) == ["SUCCESSFUL"]
 
 
+RETRIES = {"max_attempts": 3, "backoff": [10, 20]}
+# The options of the backend, what the task raises, and after how many seconds it is tried again before it has failed.
+TRIED: list[tuple[dict[str, Any], str, list[int]]] = [
+    ({}, "Retry", [60] * 4),
+    ({"max_attempts": None}, "LookupError", []),
+    (RETRIES, "Retry()", [10, 20]),
+    (RETRIES, "LookupError", [10, 20]),
+    (RETRIES, "Bury", []),
+    ({"backoff": lambda row, error: 5 * row.attempts}, "LookupError", [5, 10, 15, 20]),
+]
+
+
+@pytest.mark.parametrize(("options", "raised", "pauses"), TRIED)
+def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, options, raised, pauses):
+    caplog.set_level("INFO", "xq.Task")
+    with backend(OPTIONS=options), clock(Task) as now:
+        result = jobs.end.enqueue(raised)
+        for pause in pauses:
+            assert run_pending(Task) == 1
+            result.refresh()
+            assert (result.status, result.errors) == ("READY", [])
+            assert row(result).runat == pytest.approx(now.now + pause, rel=0, abs=0.01)
+            now.tick(pause)
+        assert run_pending(Task) == 1
+        result.refresh()
+        assert (result.status, result.attempts) == ("FAILED", len(pauses) + 1)
+        assert result.errors[0].exception_class.__name__ == raised.removesuffix("()")
+    assert f"task {result.id} failed for good and is buried after " in caplog.text
+
+
+def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):
+    with backend(OPTIONS=RETRIES):
+        gone, left = jobs.end.enqueue("Discard"), jobs.leave.enqueue(3)
+        assert work(left) == ["FAILED"]
+    with pytest.raises(TaskResultDoesNotExist):
+        gone.refresh()
+
+
 def test_a_task_that_is_taken_away_before_it_has_begun_is_not_run_by_who_had_it(tasks):
     result = jobs.note.enqueue("once")
     first = Task.xq.take()
@@ -240,12 +288,13 @@ def test_its_migrations_install_what_its_model_is(django_db):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts"),
+        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts, backoff"),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": float("nan")}, "seconds"),
         ({"keep_failed": True}, "seconds"),
-        ({"max_attempts": 0}, "a number from 1 on"),
+        ({"max_attempts": 0}, "a number from 1 to 1,000,000"),
+        ({"backoff": []}, "a list of seconds, or a function"),
     ],
 )
 def test_options_that_are_wrong_are_refused_in_words(options, words):

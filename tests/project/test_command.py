@@ -116,7 +116,10 @@ def test_the_command_line_imports_no_database_and_says_what_it_needs(tmp_path):
     code = "import sys, xq.cli.app; print({'peewee', 'django', 'pydantic_core', 'apscheduler'} & set(sys.modules))"
     assert python(tmp_path, code).stdout == "set()\n"
     ran = python(tmp_path, "import sys; sys.modules['typer'] = None; import xq.cli; xq.cli.main()")
-    assert (ran.returncode, ran.stderr) == (1, "xq: the command line needs typer: pip install 'xq-tables[cli]'\n")
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "xq: the command line needs typer: pip install '.[cli]' in the checkout of xq\n",
+    )
 
 
 def test_a_worker_runs_until_a_signal_comes(app):

@@ -192,4 +192,4 @@ def test_without_prometheus_client_the_command_says_what_to_install(app):
     code = "import sys; sys.modules['prometheus_client'] = None; sys.modules['prometheus_client.core'] = None\n"
     code += "sys.argv = ['xq', 'metrics', 'app:Page']; import xq.cli; xq.cli.main()"
     printed = run(sys.executable, "-c", code, cwd=app, code=1)
-    assert printed == "xq: prometheus_client is not installed: pip install 'xq-tables[metrics]'\n"
+    assert printed == "xq: prometheus_client is not installed: pip install '.[metrics]' in the checkout of xq\n"

@@ -28,7 +28,9 @@ class NotHere(pytest.Module):
     """A file of tests that could not be imported."""
 
     def collect(self):
-        pytest.skip(f"{MISSING} is not installed: pip install 'xq-tables[spark]'", allow_module_level=True)
+        pytest.skip(
+            f"{MISSING} is not installed: pip install '.[spark]' in the checkout of xq", allow_module_level=True
+        )
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:

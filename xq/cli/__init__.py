@@ -12,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "click", "rich"):
             raise
-        sys.exit(f"xq: the command line needs {error.name}: pip install 'xq-tables[cli]'")
+        sys.exit(f"xq: the command line needs {error.name}: pip install '.[cli]' in the checkout of xq")
     from xq.core.errors import Error
 
     try:

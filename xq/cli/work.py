@@ -26,7 +26,7 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise Error(f"{error.name} is not installed: pip install 'xq-tables[{name}]'") from error
+        raise Error(f"{error.name} is not installed: pip install '.[{name}]' in the checkout of xq") from error
 
 
 def metrics(targets: Targets) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar
+from uuid import UUID
 
 from xq.core.words import PLAIN, Wording
 
@@ -14,7 +15,7 @@ MISSING = 3  # of what is missing, in a message
 def shown(value: object) -> str:
     """Return a value as text for a message, shortened if it is long. Never raises."""
     try:
-        text = repr(value)
+        text = str(value) if isinstance(value, UUID) else repr(value)
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 500 else f"{text[:500]}..."

@@ -29,6 +29,7 @@ Span = float | timedelta | None  # of time; a number is seconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
+LAST_DAY = LATEST - 86_400  # the last moment that Python can show in any time zone
 # The arguments of methods beside the options of the machine, for messages.
 PARAMETERS = {
     "put": ("wait", "timeout"),
@@ -559,7 +560,7 @@ class Tasks(Generic[T]):
             raise BadType(f"at is a datetime with a time zone, not {shown(at)}")
         if at.utcoffset() is None:
             raise BadValue(f"at needs a time zone, as datetime(..., tzinfo=UTC): {shown(at)} has none")
-        return microseconds("at", at) / 1_000_000
+        return min(microseconds("at", at) / 1_000_000, LAST_DAY)
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """Return the row of the table that a call means.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN, Machine
 from xq.core.ports import INTEGERS, ErrorKind
 from xq.core.values import Parts, Tasks, named
+from xq.core.words import lasting
 from xq.engine.history import History
 from xq.engine.pauses import Pauses
 from xq.engine.stats import stats
@@ -29,6 +30,10 @@ ENOUGH = 100  # durations, from which a p99 is compared with the ttr
 SOME = 20  # durations, from which a p99 is computed where ten times as much is meant
 FEW = 1_000  # rows below which dead ones cost nothing
 LISTED = 5  # keys that a message names
+
+
+def in_utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class Finding(NamedTuple):
@@ -81,8 +86,11 @@ class Inspection:
 
     # one task
 
-    def why(self, key: object) -> list[str]:
-        """Return why a task is not running, in sentences; that it may be taken at any moment if nothing holds it."""
+    def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
+        """Return why a task is not running, in sentences; that it may be taken at any moment if nothing holds it.
+
+        `moment` returns a time, in seconds since 1970, as text.
+        """
         parts, row, token = self._look(key)
         state = self.database.dialect.state(row)
         task = self.tasks.returned(tuple(row))
@@ -95,7 +103,7 @@ class Inspection:
         if state == READY:
             found = list(self._held(task, parts))
             return found or [self._free()]
-        return list(self._resting(state, task))
+        return list(self._resting(state, task, moment))
 
     def owner(self, key: object) -> Owner | None:
         """Return the session that has taken a task, its process, and since when; None if none has. Raises NotFound."""
@@ -120,24 +128,24 @@ class Inspection:
         session, since, process = self._owner(token) if token else (None, None, "")
         now = self._now()
         by = f" by the session {session}" if session else ""
-        for_ = "" if since is None else f" for {_seconds(now - since)}"
+        for_ = "" if since is None else f" for {lasting(now - since)}"
         yield f"it is taken{by}{for_}{f': {process}' if process else ''}"
         if session and self.machine.settings.reaped and session not in self._living():
             yield "its process is gone: any process that takes from this queue releases the task within a second"
             yield from self._nobody()
         left = self._left(task, "runat")
         if left is not None:
-            yield f"its ttr ends in {_seconds(left)}" if left > 0 else "its ttr has passed: the next take releases it"
+            yield f"its ttr ends in {lasting(left)}" if left > 0 else "its ttr has passed: the next take releases it"
         if since is not None and now - since > self._patience():
             yield "that is long for this queue: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
-    def _resting(self, state: str, task: Any) -> Iterator[str]:
+    def _resting(self, state: str, task: Any, moment: Callable[[float], str]) -> Iterator[str]:
         timer, left = self.machine.timer(state, "runat"), self._left(task, "runat")
         word = self.tasks.wording.state(state)
         if timer is not None and left is not None:
-            when = f"in {_seconds(left)}" if left > 0 else "now: the next take does it"
+            when = f"in {lasting(left)}" if left > 0 else "now: the next take does it"
             to = self.tasks.wording.state(timer.target) if timer.target in self.machine.states else "deleted"
-            yield f"it is {word} until {_moment(self._now() + left)}, and becomes {to} {when}"
+            yield f"it is {word} until {moment(self._now() + left)}, and becomes {to} {when}"
         elif "B" in self.machine.states and state == "B":
             error = str(self.tasks.in_role(task, "error") or "").partition("\n")[0]
             yield f"it is {word}{f': {error}' if error else ''}"
@@ -174,7 +182,7 @@ class Inspection:
         if self.machine.guard("rate") is not None:
             ((left_us,),) = self._run(dialect.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
-                yield f"the limit of the feature rate is used up: it has a token in {_seconds(left_us / 1_000_000)}"
+                yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"
         yield from self._nobody()
 
     def _nobody(self) -> Iterator[str]:
@@ -186,7 +194,7 @@ class Inspection:
         if spans and (shortest := spans[-1][0]) > self._patience():
             return (
                 f"it is one of {n:,} ready tasks, and perhaps no worker is free: each of the {len(spans):,} taken "
-                f"tasks is taken for {_seconds(shortest)} or longer"
+                f"tasks is taken for {lasting(shortest)} or longer"
             )
         return f"nothing holds it: it is one of {n:,} ready tasks, and a worker takes it in its turn"
 
@@ -280,7 +288,7 @@ class Inspection:
             names = ", ".join(shown(name) for name in sorted(late, key=late.__getitem__, reverse=True)[:LISTED])
             yield Finding(
                 f"schedules that are due and have put no task: {len(late)} ({names}), the first for "
-                f"{_seconds(max(late.values()))}",
+                f"{lasting(max(late.values()))}",
                 "a process that takes from this queue puts it: start a worker",
             )
 
@@ -301,8 +309,8 @@ class Inspection:
         p99 = percentiles(taken)[99]
         if p99 > timer.default:
             yield Finding(
-                f"one task in a hundred is taken for longer than {_seconds(p99)}, and its ttr is "
-                f"{_seconds(timer.default)}: without a heartbeat it is done twice",
+                f"one task in a hundred is taken for longer than {lasting(p99)}, and its ttr is "
+                f"{lasting(timer.default)}: without a heartbeat it is done twice",
                 "raise the ttr, or let a worker of xq run the function, which touches its task",
             )
 
@@ -312,8 +320,8 @@ class Inspection:
             names = {each.session: each.name for each in self.processes()}
             of = ", ".join(f"{shown(key)} of {names.get(uuid, f'session {uuid}')}" for _, key, uuid in long[:LISTED])
             yield Finding(
-                f"tasks taken for longer than {_seconds(patience)}: {len(long):,} ({of}), the first for "
-                f"{_seconds(long[0][0])}",
+                f"tasks taken for longer than {lasting(patience)}: {len(long):,} ({of}), the first for "
+                f"{lasting(long[0][0])}",
                 "if their functions hang, restart the worker; worker(kind='process', timeout=) limits an attempt",
             )
 
@@ -332,7 +340,7 @@ class Inspection:
     def _of_the_database(self) -> Iterator[Finding]:
         dialect = self.database.dialect
         for place, (who, seconds, ends) in enumerate(self._open_transactions()):
-            since = "an old snapshot" if seconds is None else f"a transaction open for {_seconds(float(seconds))}"
+            since = "an old snapshot" if seconds is None else f"a transaction open for {lasting(float(seconds))}"
             oldest = "" if place or seconds is None else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
             yield Finding(f"{who} has {since}{oldest}", mended)
@@ -448,11 +456,3 @@ def percentiles(values: Sequence[float]) -> dict[int, float]:
     """Return the percentiles 50 and 99 of values by the nearest rank, as a report has them."""
     ordered = sorted(values)
     return {at: ordered[-(-len(ordered) * at // 100) - 1] for at in (50, 99)}
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.3g} s" if abs(value) < 1_000 else f"{value:,.0f} s"
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

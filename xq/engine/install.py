@@ -53,12 +53,12 @@ class Installation:
         self.values = values  # the named values of each statement
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
-    def ddl(self) -> str:
-        """Return the SQL that installs the queue on an existing table. It may run twice, also within a transaction."""
+    def ddl(self) -> list[str]:
+        """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
         filling = [self.dialect.count_what_is_there, *self._heads(), *filter(None, [self.dialect.times_unowned])]
         statements = [*self.dialect.widening(self.store), *self._statements(), *filling, *record]
-        return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
+        return [self.dialect.in_a_script(sql) for sql in statements]
 
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]

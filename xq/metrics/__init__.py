@@ -1,4 +1,4 @@
-"""The metrics of queues and of workers for Prometheus. It needs `pip install 'xq-tables[metrics]'`."""
+"""The metrics of queues and of workers for Prometheus. It needs `pip install '.[metrics]'`."""
 
 from __future__ import annotations
 

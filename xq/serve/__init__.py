@@ -9,7 +9,7 @@ except ModuleNotFoundError as error:
     if error.name not in ("starlette", "jinja2", "markupsafe", "anyio"):
         raise
     raise ModuleNotFoundError(
-        f"the console needs {error.name}: pip install 'xq-tables[serve]'", name=error.name
+        f"the console needs {error.name}: pip install '.[serve]' in the checkout of xq", name=error.name
     ) from error
 
 __all__ = ["ROLES", "VERBS", "Console", "app"]

@@ -26,7 +26,8 @@ def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
         "times": list(_times(queue, task, words, letter)) if letter else [],
     }
     try:
-        shown["why"] = [why for why in queue.why(task.pk) if not error or not why.endswith(f": {error}")]
+        reasons = queue.adapter.inspection.why(task.pk, moment)
+        shown["why"] = [why for why in reasons if not error or not why.endswith(f": {error}")]
         if queue.machine.settings.history is not None:
             shown["transitions"] = queue.adapter.inspection.newest()
             shown["is_postponed"] = shown["transitions"] > MANY and HISTORY not in request.GET

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.apps import apps
@@ -13,23 +13,29 @@ from django.utils import timezone
 
 from xq.adapters.django.settings import Setting, number, problems
 from xq.adapters.django.tasks import interface
-from xq.core.errors import BadType, BadValue, NotFound
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound
 from xq.core.machine import LONGEST
+from xq.runtime.workers.outcomes import Backoff
 
 APP: Final = "xq.adapters.django.tasks"
-# SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
-SMALLEST_STEP: Final = timedelta(milliseconds=1)
-FARTHEST: Final = datetime(2300, 1, 1, tzinfo=UTC)  # a later run_after is this one
 
 
 def _is_seconds(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value <= LONGEST)
 
 
+def _is_backoff(value: Any) -> bool:
+    try:
+        return bool(Backoff(value))
+    except ConfigurationError:
+        return False
+
+
 OPTIONS: Final[Mapping[str, Setting]] = {
     "keep": Setting(None, "seconds, or None (forever)", _is_seconds),
     "keep_failed": Setting(None, "seconds, or None (forever)", _is_seconds),
     "max_attempts": number(5),
+    "backoff": Setting(None, "a list of seconds, or a function of a task and its exception", _is_backoff),
 }
 
 
@@ -40,7 +46,10 @@ class XQBackend(interface.BaseTaskBackend):
 
     - "keep", "keep_failed": for how many seconds results of successful and of failed tasks stay. None, the default:
     forever.
-    - "max_attempts": a task fails after this many workers died while running it. 5 by default; None: never.
+    - "max_attempts": a task that raises is tried again, and has failed after this many attempts. Workers that died
+    while running it and `xq.Retry` count. Without it a task that raises has failed, and 5 is the limit of the others;
+    None: no limit of the others.
+    - "backoff": the pauses between the attempts, as in `Queue.worker`. It also makes a task that raises be tried again.
     """
 
     supports_defer = True
@@ -52,6 +61,9 @@ class XQBackend(interface.BaseTaskBackend):
         super().__init__(alias, params)
         if wrong := problems(self.options, OPTIONS, f"TASKS[{alias!r}]['OPTIONS']"):
             raise interface.InvalidTaskBackend("; ".join(wrong))
+        self.backoff = Backoff(self.option("backoff"))
+        # Whether a task that raises is tried again; xq.Retry always asks for it.
+        self.retries = any(self.options.get(name) is not None for name in ("max_attempts", "backoff"))
 
     def option(self, name: str) -> Any:
         """Return one of OPTIONS, or its default."""
@@ -110,8 +122,8 @@ def _in_zone_of_settings(moment: datetime | None) -> datetime | None:
     return timezone.make_naive(moment) if timezone.is_aware(moment) else timezone.make_aware(moment)
 
 
-def _at(run_after: datetime | None) -> dict[str, datetime]:
+def _at(run_after: datetime | None) -> dict[str, Any]:
     if run_after is None:
         return {}
     at = run_after if timezone.is_aware(run_after) else timezone.make_aware(run_after)
-    return {"at": min(at, FARTHEST) + SMALLEST_STEP} if at > datetime.now(UTC) else {}
+    return {"at": at} if at > datetime.now(UTC) else {}

@@ -16,6 +16,7 @@ from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.runtime.workers.attempts import storable
+from xq.runtime.workers.outcomes import Bury, Discard, Retry
 
 Finish = Callable[..., Any]
 
@@ -82,9 +83,15 @@ def _check_names(queues: Sequence[str]) -> None:
             )
 
 
-@Task.xq.worker(finishes=True)
+def backoff(row: Task, error: BaseException) -> float:
+    """Return the pause before the next attempt at a task, in seconds."""
+    backend: Any = interface.task_backends[row.backend]
+    return float(backend.backoff.pause(row, row.attempts, error, log))
+
+
+@Task.xq.worker(finishes=True, backoff=backoff)
 def perform(row: Task, finish: Finish) -> None:
-    """Run one task and record its result."""
+    """Run one task and record its result. Raise what the worker is to retry or to discard."""
     if not row.begin():
         return
     backend = None
@@ -99,14 +106,26 @@ def perform(row: Task, finish: Finish) -> None:
         _check_size(text)
         value = json.loads(text)
     except BaseException as error:  # SystemExit of a task is a failure of the task, too
+        if _goes_on(row, backend, error):
+            raise
         _fail(finish, backend, error)
     else:
         try:
             _finish(finish, "ack", backend, "keep", {"return_value": value})
         except Exception as error:
-            if Task.xq.adapter.store.may_pass(error):  # a worker that is stopping does not wait for the database
+            # A worker that is stopping does not wait for the database.
+            if Task.xq.adapter.store.may_pass(error) or _goes_on(row, backend, error):
                 raise
             _fail(finish, backend, error)
+
+
+def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
+    """Return whether the worker retries or discards the task, so that it has not failed for good."""
+    if backend is None or not isinstance(error, Exception) or isinstance(error, Bury):
+        return False
+    limit = backend.option("max_attempts")
+    may_retry = (not limit or row.attempts < limit) and (backend.retries or isinstance(error, Retry))
+    return may_retry or isinstance(error, Discard)
 
 
 def _call(result: Any) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 from django.db import connection, transaction
 from django_tasks import TaskContext, task
 
+import xq
+
 seen: list[Any] = []  # what the tasks of this process did, in order
 
 
@@ -40,6 +42,12 @@ def tell(context: TaskContext, *args: Any) -> list[Any]:
 @task
 def fail(why: str = "no such order") -> None:
     raise LookupError(why)
+
+
+@task
+def end(how: str) -> None:
+    errors = {"Retry": xq.Retry(60), "Retry()": xq.Retry(), "Bury": xq.Bury("wrong"), "Discard": xq.Discard()}
+    raise errors.get(how) or LookupError(how)
 
 
 @task

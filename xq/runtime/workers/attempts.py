@@ -15,6 +15,7 @@ from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Timer
 from xq.core.ports import FAULTS, ErrorKind, Row
 from xq.core.values import Parts, Taken, Tasks
+from xq.core.words import lasting
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
@@ -28,6 +29,8 @@ AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
+# What a line of the log says of the task, by the event by which the function has finished it.
+ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
 NO_SLOT = 0  # slots are numbered from 1
 
 
@@ -403,10 +406,11 @@ class Attempts(Generic[T]):
         self._fail_named(lease)
 
     def _log_done(self, lease: Lease, *attempts: Attempt, event: str = "ack") -> None:
-        seconds, done = time.monotonic() - lease.started_at, "done" if event == "ack" else f"finished by {event}"
+        took, ended = lasting(time.monotonic() - lease.started_at), ENDED.get(event, f"is finished by {event}")
         for attempt in attempts or _done(lease):
-            extra = self._extra(attempt, event)
-            self.log.info("task %s is %s after %.3g s", self._key(attempt.taken), done, seconds, extra=extra)
+            self.log.info(
+                "task %s %s after %s", self._key(attempt.taken), ended, took, extra=self._extra(attempt, event)
+            )
 
     def _fail_named(self, lease: Lease) -> None:
         for place, error in _named(lease).items():
@@ -437,14 +441,12 @@ class Attempts(Generic[T]):
             pause = 0.0
         extra = self._extra(attempt, "release")
         counted = f"attempt {number}{f' of {most}' if most else ''}; " if number else ""
+        when = f"({counted}next in {lasting(pause)})"
         if isinstance(error, Retry):
-            self.log.info("task %s is retried (%snext in %.3g s)", self._key(task), counted, pause, extra=extra)
+            self.log.info("task %s is retried %s", self._key(task), when, extra=extra)
         else:
             self.log.debug("task %s failed", self._key(task), exc_info=error)
-            line = _line(error)
-            self.log.warning(
-                "task %s failed (%snext in %.3g s): %s", self._key(task), counted, pause, line, extra=extra
-            )
+            self.log.warning("task %s failed %s: %s", self._key(task), when, _line(error), extra=extra)
         leave = partial(self._leave, task)
         if "delay" in self.release_options:
             options = {"delay": pause} if pause else {}

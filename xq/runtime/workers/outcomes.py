@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import LONGEST
+from xq.core.words import lasting
 
 FIRST, MOST = 1.0, 3600.0  # seconds: the first pause of the default backoff, and its longest
 JITTER: Final = 0.1  # of a pause: tasks that failed together are not retried together
@@ -32,7 +33,7 @@ class Retry(Outcome):
     def __init__(self, delay: float | timedelta | None = None) -> None:
         if delay is not None:
             delay = seconds("xq.Retry(delay=)", delay)
-        super().__init__("retry" if delay is None else f"retry in {delay:g} s")
+        super().__init__("retry" if delay is None else f"retry in {lasting(delay)}")
         self.delay = delay
 
 

@@ -175,7 +175,7 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
     try:
         from xq.metrics import serving
     except ModuleNotFoundError as error:
-        raise CommandError("metrics need prometheus_client: pip install 'xq-tables[metrics]'") from error
+        raise CommandError("metrics need prometheus_client: pip install '.[metrics]' in the checkout of xq") from error
     on = workers[0].queue
     name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
 
