@@ -25,8 +25,8 @@ from xq.registry import catalogue, compose
 
 DOCS = Path(__file__).resolve().parent
 
-# The queue of the README.
-README: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+# The queue of docs/start/peewee.md.
+FIRST: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 
 INTRODUCTION = """
 # What may happen to a task
@@ -64,7 +64,7 @@ def machine() -> str:
 
 
 # Whole queues, by the title of their section.
-QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the README": README}
+QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the first steps": FIRST}
 
 # Every document: what writes it, by its name.
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
