@@ -152,7 +152,7 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(made,
     assert "before: 33.3 %" in browser.text()
     assert "stuck: 9" in browser.one("#thresholds").get_attribute("textContent")
     browser.one("#queue option[value=new]").click()
-    assert "These figures are compared with nothing" in browser.text()
+    assert "No comparison" in browser.text()
 
 
 # what is red
