@@ -1,4 +1,4 @@
-"""Builds in a temporary folder. setuptools would install again what an earlier build left in build/, also removed files.
+"""Build in a temporary folder: setuptools installs again what an earlier build has left in build/, also removed files.
 
 Everything else is in pyproject.toml.
 """

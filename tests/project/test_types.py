@@ -1,4 +1,4 @@
-"""What mypy and pyright say of the first programs of the documents, and of mistakes in them: see unit/test_imports.py."""
+"""What mypy and pyright say of the first programs of the documents, and of mistakes in them."""
 
 from __future__ import annotations
 
