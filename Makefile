@@ -12,7 +12,9 @@ BIN     = $(VENV)/bin
 SPARK   = spark,spark-java
 DEMO    = $(VENV)/.has-demo,serve
 UNITS   = $(VENV)/.has-test
-TEST    = $(VENV)/.has-test,$(SPARK)
+ALL     = $(VENV)/.has-test,$(SPARK)
+# Paths in ARGS ask for Spark only if their tests need it: make test ARGS=tests/unit
+TEST    = $(if $(filter tests/%,$(ARGS)),$(if $(filter tests/ tests/spark% tests/project%,$(ARGS)),$(ALL),$(firstword $(wildcard $(ALL)) $(UNITS))),$(ALL))
 BENCH   = $(VENV)/.has-bench
 LINT    = $(VENV)/.has-lint,test,$(SPARK)
 DOCS    = $(VENV)/.has-docs
@@ -209,7 +211,7 @@ $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
 
 # By way of the sdist, so that it is known to be complete as well. The wheel lacks files when a sub-package is not named
 # in pyproject.toml: the checkout would never notice.
-$(WHEEL)/.installed: pyproject.toml constraints.txt MANIFEST.in $(SOURCES) | $(TEST)
+$(WHEEL)/.installed: pyproject.toml setup.py constraints.txt MANIFEST.in $(SOURCES) | $(TEST)
 	@echo 'building the wheel, installing it into $(WHEEL)'
 	@[ -x $(WHEEL)/bin/python ] || $(BIN)/python -m venv $(WHEEL)
 	@rm -rf $(WHEEL)/dist

@@ -14,8 +14,6 @@ from xq.verbs import VERBS
 API = """
 # The API on one page
 
-Written by docs/generate.py (`make docs`) from the code: do not edit.
-
 Every public name of xq, with its signature and the first sentences of its description. Its link leads to the whole
 description in [reference.md](reference.md); [errors.md](errors.md) has the errors. A name without a module is one of
 `xq`: `xq.upgrade`. `...` as a default is an argument that is not given. T is the type of the model's instances.
@@ -23,8 +21,6 @@ description in [reference.md](reference.md); [errors.md](errors.md) has the erro
 
 REFERENCE = """
 # Reference
-
-Written by docs/generate.py (`make docs`) from the docstrings in the code: do not edit.
 
 [api.md](api.md) has the same names on one page, and [errors.md](errors.md) the errors.
 """

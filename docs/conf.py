@@ -26,7 +26,7 @@ include_patterns = [
     "docs/**.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE",
     "benchmarks/*.md", "examples/**.md",
 ]  # fmt: skip
-exclude_patterns = [".*", "build", "**/node_modules", "docs/site"]
+exclude_patterns = [".*", "build", "**/node_modules", "docs/site", "docs/static"]
 
 html_theme = "furo"
 html_title = f"xq {release}"
@@ -34,7 +34,10 @@ html_baseurl = os.environ.get("XQ_DOCS_URL", "")
 html_show_sourcelink = False
 html_show_sphinx = False
 html_extra_path = ["site"]  # the first page of the folder leads to that of the documents
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_favicon = "../xq/serve/templates/favicon.svg"  # that of the console
+html_search_scorer = str(HERE / "search.js")  # how-tos before the reference
 html_theme_options = {"top_of_page_buttons": []}
 
 smartquotes = False  # words with quotes are often code

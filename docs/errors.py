@@ -12,8 +12,6 @@ from names import find, first, markdown, signature
 INTRODUCTION = """
 # Errors
 
-Written by docs/generate.py (`make docs`) from the docstrings in the code: do not edit.
-
 Every error of xq is one of these classes of `xq`: `except xq.NotOwner`, or `except xq.Error` for all. A traceback ends
 with a note that names the section here; `str(error)` is the message alone. An error has its parts as attributes, and
 keeps them when it is pickled. An error that the database itself raises is that of the ORM, as `peewee.IntegrityError`.

@@ -25,13 +25,11 @@ from xq.registry import catalogue, compose
 
 DOCS = Path(__file__).resolve().parent
 
-# The queue of the README.
-README: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+# The queue of docs/start/peewee.md.
+FIRST: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 
 INTRODUCTION = """
 # What may happen to a task
-
-Written by docs/generate.py (`make docs`) from the code: do not edit.
 
 Each queue has a table of transitions, composed of the core and of its features; `print(Page.xq.machine)` shows it.
 
@@ -64,7 +62,10 @@ def machine() -> str:
 
 
 # Whole queues, by the title of their section.
-QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the README": README}
+QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the first steps": FIRST}
+
+# The first line of a document of Markdown. Readers of the site do not see it.
+MARK = "<!-- Written by docs/generate.py (make docs) from the code and its docstrings: do not edit. -->\n\n"
 
 # Every document: what writes it, by its name.
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
@@ -160,7 +161,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for name, write in DOCUMENTS.items():
-        path, text = DOCS / name, write()
+        path, text = DOCS / name, (MARK if name.endswith(".md") else "") + write()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(f"docs/{name}")
             if not check:

@@ -23,8 +23,6 @@ FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "t
 INTRODUCTION = """
 # The SQL of a queue
 
-Written by docs/generate.py (`make docs`) from the code and from the sentences in docs/sql.py: do not edit.
-
 This is the SQL of one ordinary queue: a table `page` with the fields url, title, status, runat and owner, and
 `{features}`.
 

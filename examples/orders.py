@@ -28,7 +28,7 @@ orders = xq.upgrade(
     Order,
     fields={"status": "state", "error": "error"},
     features={"buried": True, "keep": True},
-    statuses={"R": "new", "T": "packing", "D": "shipped", "B": "failed"},  # orders with other words are no tasks
+    statuses={"R": "new", "T": "packing", "D": "shipped", "B": "failed"},  # orders with other words are ignored
 )
 
 

@@ -70,7 +70,7 @@ def made(db: pw.Database, name: str, features: xq.Features, fields: Any, *, meta
 
 
 def readme(db: pw.Database) -> Any:
-    """The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table."""
+    """The queue of docs/start/peewee.md: delayed, buried, keep, ttr. Who took what is in a side table."""
     fields = {
         "url": pw.TextField(),
         "title": pw.TextField(null=True),

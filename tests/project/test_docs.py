@@ -50,11 +50,11 @@ def run(*command: str | Path, cwd: Path = ROOT, err: int = subprocess.PIPE) -> s
     return subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=err, text=True, timeout=600)
 
 
-def test_the_queue_of_the_readme_is_the_one_in_the_readme():
+def test_the_queue_of_the_first_steps_is_the_one_in_docs_start():
     (features,) = re.findall(
         r"^`(features=.*)`\n", (ROOT / "docs" / "machine.md").read_text().split("## The queue of")[1], re.M
     )
-    assert f"{features})" in (ROOT / "README.md").read_text()
+    assert f"{features})" in TABS.read_text()
 
 
 # blocks and links

@@ -1,9 +1,11 @@
-"""What a release uploads: its README has no link that works in the checkout only."""
+"""What a release uploads, and what building leaves behind."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,7 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 URL = "https://code.example.org/xq"
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a release is built from a git checkout: this is none")
+FROM_GIT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="it is built from a git checkout: this is none")
+
+
+@FROM_GIT
+def test_pip_leaves_no_build_folder_in_a_checkout_from_which_it_would_install_removed_files(tmp_path):
+    checkout, wheels = tmp_path / "checkout", tmp_path / "wheels"
+    subprocess.run(["git", "clone", "-q", ROOT, checkout], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", wheels, checkout], check=True)
+    assert len([*wheels.glob("*.whl")]) == 1
+    assert not (checkout / "build").exists()
+
+
+@FROM_GIT
 def test_the_wheel_shows_a_readme_whose_links_lead_somewhere(tmp_path):
     runpy.run_path(str(ROOT / ".ci" / "release.py"))["build"](URL, tmp_path)
     (wheel,) = tmp_path.glob("*.whl")

@@ -1,4 +1,4 @@
-"""What pyright says of the first lines of the documents, and of mistakes in them; mypy in unit/test_imports.py."""
+"""What mypy and pyright say of the first programs of the documents, and of mistakes in them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import get_type_hints
 import pytest
 
 import xq
+from tests.project.test_docs import program
 from tests.timing import in_sequence
 from xq.features import FEATURES
 
@@ -21,11 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 # the queue, the block that makes it, and what it imports
 DOCUMENTS = {
-    "README.md": (
-        "Page",
-        1,
-        "import peewee as pw\nimport xq\nfrom xq import upgrade\ndb = pw.SqliteDatabase('app.db')\n",
-    ),
+    "docs/start/peewee.md": ("Page", 0, "from xq import upgrade\n"),
     "docs/django.md": ("Letter", 2, "from django.db import models\nfrom xq.adapters.django import queue, upgrade\n"),
 }
 GOOD = """
@@ -49,7 +46,7 @@ def test_a_type_checker_accepts_the_first_lines_of_the_documents_and_finds_mista
     if importlib.util.find_spec("pyright") is None and not os.environ.get("XQ_REQUIRE_ALL"):
         pytest.skip("needs pyright: pip install -e '.[test]'")
     queue, block, imports = DOCUMENTS[document]
-    program = imports + BLOCK.findall((ROOT / document).read_text())[block].replace("page.ack(", "page and page.ack(")
+    program = imports + BLOCK.findall((ROOT / document).read_text())[block]
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)]}))
     (tmp_path / "right.py").write_text(program + GOOD.format(queue=queue))
     (tmp_path / "wrong.py").write_text(program + WRONG.format(queue=queue))
@@ -58,6 +55,16 @@ def test_a_type_checker_accepts_the_first_lines_of_the_documents_and_finds_mista
     found = {(name, int(n)) for name, n in re.findall(r"(\w+)\.py:(\d+):.*error", checked.stdout)}
     lines = (tmp_path / "wrong.py").read_text().splitlines()
     assert found == {("wrong", n) for n, line in enumerate(lines, 1) if "# wrong" in line}, checked.stdout
+
+
+@in_sequence
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
+def test_mypy_accepts_the_programs_of_the_first_pages(tmp_path, document):
+    (tmp_path / "first.py").write_text(program((ROOT / document).read_text()))
+    options = ["--config-file", "pyproject.toml", "--follow-imports", "silent"]  # strict
+    command = [sys.executable, "-m", "mypy", *options, tmp_path / "first.py"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_each_feature_has_its_type():

@@ -149,10 +149,10 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(made,
     browser.open(Path(made.html).as_uri())
     assert browser.one("#verdict h2").text == "1 of 2 queues needs attention"
     assert browser.texts("#verdict li") == ["old the backlog grows, tasks fail"]
-    assert "before: 33.3 %" in browser.text()
+    assert "previous period: 33.3 %" in browser.text()
     assert "stuck: 9" in browser.one("#thresholds").get_attribute("textContent")
     browser.one("#queue option[value=new]").click()
-    assert "These figures are compared with nothing" in browser.text()
+    assert "No comparison" in browser.text()
 
 
 # what is red

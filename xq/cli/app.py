@@ -44,7 +44,7 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Tasks": [*map(on_a_queue, (*tasks.ON_A_QUEUE, *acts.ON_A_QUEUE))],
     "Queues": [queues.stats, queues.upgrade, tubes.tubes, *map(on_a_queue, queues.ON_A_QUEUE)],
-    "Looking on": [watch.top, watch.tail, watch.health, *map(on_a_queue, watch.ON_A_QUEUE), work.serve, work.metrics],
+    "Monitoring": [watch.top, watch.tail, watch.health, *map(on_a_queue, watch.ON_A_QUEUE), work.serve, work.metrics],
     "Workers": [work.worker],
 }
 

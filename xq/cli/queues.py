@@ -170,7 +170,7 @@ def upgrade(
     queue.install()
     say(f"{name} is a queue: xq stats '{public(url)}#{name}'")
     if others := rows(queue) - queue.count():
-        say(f"{others:,} of its rows have another status, and are no tasks")
+        say(f"{others:,} of its rows have another status, and are ignored")
 
 
 def pairs(texts: Iterable[str], alone: object = None) -> dict[str, Any]:

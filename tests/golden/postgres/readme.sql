@@ -1,4 +1,4 @@
--- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
+-- The queue of docs/start/peewee.md: delayed, buried, keep, ttr. Who took what is in a side table.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
 -- the others differ in the status only.
 
