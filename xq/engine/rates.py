@@ -38,8 +38,12 @@ class Rates:
         dialect = binding.dialect
         add, next_bucket = dialect.query(dialect.add_bucket), dialect.query(dialect.next_bucket)
         charge, in_order = dialect.filled(dialect.charge_bucket)
+        clock = dialect.query(dialect.time_us)
 
         def one(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if values["now"] is None:  # one time for the take and its charge
+                ((now_us,),) = clock(connection, values)
+                values = {**values, "now": now_us / 1_000_000}
             rows = run(connection, values)
             for row in rows:
                 bucket = None if self._place is None else row[self._place]
