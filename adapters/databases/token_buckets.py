@@ -1,15 +1,15 @@
 """SQL of the feature rate: a token bucket for the queue, or for each value of a role.
 
-A bucket is one number, as in the generic cell rate algorithm (ITU-T I.371): the time at which it will be full. A take at
-the time t needs `full <= t + slack`, and sets `full = max(full, t) + interval`. A bucket without a row is full.
+A bucket is one number, as in the generic cell rate algorithm (ITU-T I.371): the time at which it will be full. A take
+at the time t needs `full <= t + slack`, and sets `full = max(full, t) + interval`. A bucket without a row is full.
 
-With slack = (burst - 1) * interval, any half-open window of a span S has at most burst - 1 + ceil(S / interval) takes: the
-first of m, at t, leaves full >= t + interval, and each of the next ones adds an interval. So the last one, at u, needs
-t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. It holds in whatever order of their
-times the takes are charged. So interval = ceil(S / (n - burst + 1)) bounds a window by n, also in whole microseconds.
+With slack = (burst - 1) * interval, any half-open window of a span S has at most burst - 1 + ceil(S / interval) takes.
+The first of m of them, at t, leaves full >= t + interval, and each one adds an interval. So the last one, at u, needs
+t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. That holds in any order of the times.
+So interval = ceil(S / (n - burst + 1)) bounds the window by n, also in whole microseconds.
 
-The time of a take is read once, before it: the charge, the task and its history have the same. So the bound holds for
-the times in the history, whatever locks the take waits for.
+The time of a take is read once, before it: the charge, the task and its history have the same. So the bound is exact
+for the times in the history, even if the take then waits for a lock.
 """
 
 from __future__ import annotations

@@ -307,6 +307,11 @@ class Waiting(Generic[T]):
         if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
             raise error
 
+    def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
+        """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
+        moved = self.takes.timers.sweep_if_any().moved
+        return look() if moved or self.takes.any_ready() or self._until_a_token() <= 0 else []
+
     def _pass_on(self) -> None:
         """Call the next waiters if there are more tasks. Ignore database errors: the caller must get its tasks."""
         try:
