@@ -16,8 +16,8 @@ from tests.steps import PATIENCE, eventually, is_exact, note, noted, transitions
 
 def most_taken(Task: Any) -> int:
     """Return how many tasks were taken at a time at most, as the history has it."""
-    changes = [(each.target == "T") - (each.source == "T") for each in Task.xq.history()]
-    return max(itertools.accumulate(changes))
+    changes: list[int] = [(each.target == "T") - (each.source == "T") for each in Task.xq.history()]
+    return max(itertools.accumulate(changes), default=0)
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
@@ -48,20 +48,12 @@ def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_al
 
 
 def test_a_task_without_a_slot_stays_ready_for_others_and_an_idle_worker_has_no_slot(make_live):
-    Task, idle = make_live(), make_live(attributes={"table_name": "other"})
-    begun, ends = threading.Event(), threading.Event()
-
-    def work(found: Any) -> None:
-        begun.set()
-        assert ends.wait(PATIENCE)
-
-    running = []
+    Task, idle, ends = make_live(), make_live(attributes={"table_name": "other"}), threading.Event()
     for each in (idle, Task):
-        each.xq.worker(work, workers=2, concurrency=xq.Concurrency("smtp", 1))
-        running.append(each.xq.start())
-        eventually(each.xq.waiting)
+        each.xq.worker(lambda found: ends.wait(PATIENCE), workers=2, concurrency=xq.Concurrency("smtp", 1))
+    running = idle.xq.start(), Task.xq.start()
     Task.put(task())
-    assert begun.wait(PATIENCE)
+    eventually(lambda: Task.xq.count("T"))
     other = waiter(Task, lambda: Task.take(timeout=PATIENCE))
     Task.put(task())
     assert other.result().id == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 
 import pytest
@@ -31,34 +30,27 @@ def test_who_waits_is_given_the_task_of_a_killed_process(make_live):
 
 
 def test_a_worker_that_waits_for_a_slot_gets_that_of_a_killed_process(make_live):
-    Task, begun, held = make_live(), multiprocessing.Event(), list[bool]()
-
-    def work(found):
-        begun.set()
-        if held:
-            threading.Event().wait()
-
-    Task.xq.worker(work, concurrency=xq.Concurrency("smtp", 1))
+    Task, held = make_live(), list[bool]()
+    Task.xq.worker(lambda found: held and threading.Event().wait(), concurrency=xq.Concurrency("smtp", 1))
     Task.xq.put_many([task(), task()])
 
     def holds():
         held.append(True)
         Task.xq.start()
-        yield begun.wait(PATIENCE)
+        yield eventually(lambda: Task.xq.count("T"))
 
     def waits():
-        yield
         Task.xq.start()
         yield eventually(lambda: len(Task.xq.sessions()) == 2)  # it is about to look for a slot
         yield eventually(lambda: Task.xq.count() == 0)
 
-    with processes(make_live.db, holds, waits) as (holder, other):
-        assert next(holder)
-        next(other)
-        next(other)
-        assert Task.xq.count("T") == 1
-        holder.kill()
-        next(other)
+    with another_process(make_live.db, holds) as holder:
+        next(holder)
+        with another_process(make_live.db, waits) as other:
+            next(other)
+            assert Task.xq.count("T") == 1
+            holder.kill()
+            next(other)
 
 
 def test_a_fork_and_its_end_give_nothing_of_the_parents_back(make_live):

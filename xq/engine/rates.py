@@ -29,6 +29,11 @@ class Rates:
         # The monotonic time at which a take may find a task that it has just not found, since its bucket was empty.
         self.opens_at = math.inf
 
+    def wait_for(self, next_bucket: list[Row]) -> None:
+        """Note when an empty bucket has a token. Then look again: one that has got it by now is not among them."""
+        ((left,),) = next_bucket
+        self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
+
     def limited(self, binding: Binding, run: Run) -> Run:
         """Return `run`, which takes the first task with a token, repeated for `:n` tasks, each charged.
 
@@ -72,9 +77,7 @@ class Rates:
         def limited(connection: Connection, values: dict[str, Any]) -> list[Row]:
             found = connection.atomically(values, several)
             if not found:
-                ((left,),) = next_bucket(connection, values)
-                self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
-                # A bucket that has got its token before that query is not among the empty ones.
+                self.wait_for(next_bucket(connection, values))
                 found = connection.atomically(values, several)
             return found
 

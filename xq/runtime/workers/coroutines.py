@@ -118,6 +118,7 @@ class Coroutines(Pool[T]):
         finally:
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
+            self.attempts.drop(*self.attempts.heart.leases)
 
     async def _take_for(self, source: Supply[T]) -> None:
         """Take tasks for all free coroutines at once, and run these."""
