@@ -40,5 +40,5 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
     guard = Guard("rate", role=by or "", value=(interval, interval * (burst - 1)))
     needs = (by,) if by else ()
-    canonical = {"limit": text, "burst": burst, "interval": interval} | ({"by": by} if by else {})
+    canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {})
     return Feature("rate", needs=needs, guards=(guard,), structure=canonical)
