@@ -16,11 +16,11 @@ MOST = 2**53  # microseconds
 
 
 def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
-    """Limit how many tasks are taken in a span of time: "100/m", or "5/10s". The units are s, m, h and d.
+    """Take at most so many tasks in any span of time: "100/m", or "5/10s". The units are s, m, h and d.
 
     {"limit": "100/m", "by": "utube"} limits each value of the role utube (or tube) by itself; tasks without a value are
-    not limited. After a pause a whole limit may be taken at once; "burst" is another number for that. So the tasks
-    taken in any span are at most the burst and what the limit gives in that span.
+    not limited. The takes are evenly spaced. With "burst": 20, up to 20 come at once after a pause, and the others
+    are 1 / (100 - 20 + 1) minutes apart, so that no minute has more than 100.
     """
     given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
     if unknown := given.keys() - {"limit", "by", "burst"}:
@@ -32,13 +32,13 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
         raise ConfigurationError(f'feature \'rate\' takes a limit such as "100/m" or "5/10s", not {shown(text)}')
     if by not in (None, *BY):
         raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
-    most, interval = int(found[1]), -(-span // int(found[1]))
-    burst = most if burst is None else burst
-    if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
-        raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 on, not {shown(burst)}")
+    most, burst = int(found[1]), 1 if burst is None else burst
+    if isinstance(burst, bool) or not isinstance(burst, int) or not 0 < burst <= most:
+        raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
+    interval = -(-span // (most - burst + 1))  # see token_buckets.py
     if burst * interval > MOST:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
-    guard = Guard("rate", role=by or "", value=(interval, burst))
+    guard = Guard("rate", role=by or "", value=(interval, interval * (burst - 1)))
     needs = (by,) if by else ()
     canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {})
     return Feature("rate", needs=needs, guards=(guard,), structure=canonical)

@@ -222,8 +222,8 @@ class Queue(Operators[T]):
         With `batch` the function gets an `xq.Batch`, a list of up to that many tasks: all are acked when it returns but
         those named by `batch.fail(task, error)`, and all have failed when it raises.
 
-        With `concurrency=xq.Concurrency("smtp", 10)` at most ten functions run at a time in all workers that use
-        this name. A task that is taken and waits for that is kept by its heartbeat.
+        With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
+        taken at a time. The other tasks stay ready.
 
         With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
         releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the

@@ -91,7 +91,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         name, spec, task, next_us   a schedule: when it fires, what it puts, and the time of its next firing
         savepoint            the number of a savepoint in which a change was noted
         sink, stream, batch  the checkpoint of a sink: the last batch of a stream
-        slot                 the number of a slot of xq.Concurrency
+        slot, most           the number of a slot of xq.Concurrency, and of the last one
         unit, bucket         a span of time, and the second at which it begins
 
     Three names are not values: `filled` replaces them by SQL when the number of rows is known. `listed` and `rows`

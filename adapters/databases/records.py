@@ -266,16 +266,16 @@ class Records(Terms):
         return f"INSERT INTO {SLOTS} (name, slot, session) VALUES (:name, :slot, ''){there}"
 
     @property
-    def free_slot(self) -> str:
-        """Returns a query of one of the first `:n` slots of a name that is free, or whose session is over. It locks it.
+    def free_slots(self) -> str:
+        """Returns a query of up to `:n` of the first `:most` slots that are free, or of ended sessions. It locks them.
 
         It does not wait: a slot that another transaction has locked is being taken or freed.
         """
         passing = f"{self.lock} SKIP LOCKED" if self.lock else ""
         living = f"SELECT uuid FROM {SESSIONS} WHERE queue = '' AND {goes_on(self.now)}"
         return (
-            f"SELECT slot FROM {SLOTS} WHERE name = :name AND slot <= :n AND "
-            f"(session = '' OR session NOT IN ({living})) ORDER BY slot LIMIT 1{passing}"
+            f"SELECT slot FROM {SLOTS} WHERE name = :name AND slot <= :most AND "
+            f"(session = '' OR session NOT IN ({living})) ORDER BY slot LIMIT :n{passing}"
         )
 
     take_slot = f"UPDATE {SLOTS} SET session = :uuid WHERE name = :name AND slot = :slot"

@@ -1,27 +1,33 @@
 """SQL of the feature rate: a token bucket for the queue, or for each value of a role.
 
 A bucket is one number, as in the generic cell rate algorithm (ITU-T I.371): the time at which it will be full. A take
-moves that on by the interval between two tasks. The bucket is empty while it is too far in the future. A bucket without
-a row is full.
+at the time t needs `full <= t + slack`, and sets `full = max(full, t) + interval`. A bucket without a row is full.
+
+With slack = (burst - 1) * interval, any half-open window of a span S has at most burst - 1 + ceil(S / interval) takes.
+The first of m of them, at t, leaves full >= t + interval, and each one adds an interval. So the last one, at u, needs
+t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. That holds in any order of the times.
+So interval = ceil(S / (n - burst + 1)) bounds the window by n, also in whole microseconds.
+
+The time of a take is read once, before it: the charge, the task and its history have the same. So the bound is exact
+for the times in the history, even if the take then waits for a lock.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from xq.adapters.databases.records import RATES
 from xq.adapters.databases.terms import Terms
+
+FULL_SINCE = 60_000_000  # microseconds: a take that still waits for a lock has an earlier time
 
 
 class TokenBuckets(Terms):
     """The buckets of one queue. For queues with the feature rate."""
 
-    @cached_property
+    @property
     def _rate(self) -> tuple[int, int]:
         """The microseconds between two tasks, and how far in the future the bucket may be full at a take."""
         guard = self.machine.guard("rate")
-        interval, burst = guard.value if guard else (0, 0)
-        return interval, interval * (burst - 1)
+        return guard.value if guard else (0, 0)
 
     @property
     def _bucket(self) -> str:
@@ -78,4 +84,4 @@ class TokenBuckets(Terms):
 
     @property
     def drop_full_buckets(self) -> str:
-        return f"DELETE FROM {RATES} WHERE {self._my_buckets} AND full_us <= {self.now_us}"
+        return f"DELETE FROM {RATES} WHERE {self._my_buckets} AND full_us <= {self.now_us} - {FULL_SINCE}"

@@ -293,7 +293,7 @@ def doctor(run, Task):
 
 
 def test_why_says_what_holds_a_task(make, run):
-    Task = with_roles(make, FULL | {"utube": True, "rate": "2/m"})
+    Task = with_roles(make, FULL | {"utube": True, "rate": {"limit": "2/m", "burst": 2}})
     Task.xq.put_many([task(utube=utube, tube="x") for utube in ("a", "a", "b", None)])
     Task.put(task(), delay=9)
     assert why(run, Task, 1) == [NOBODY]
@@ -301,7 +301,7 @@ def test_why_says_what_holds_a_task(make, run):
     assert why(run, Task, 1)[0].startswith("it is taken by the session ")
     assert why(run, Task, 1)[1] == "its ttr ends in 60 s"
     assert "its utube 'a' is busy with task 1" in why(run, Task, 2)
-    assert why(run, Task, 4) == ["the limit of the feature rate is used up: it has a token in 30 s"]
+    assert why(run, Task, 4) == ["the limit of the feature rate is used up: it has a token in 60 s"]
     assert why(run, Task, 5) == ["it is waiting (W) until 2023-11-14 22:13:29 UTC, and becomes ready (R) in 9 s"]
     Task.xq.pause()
     Task.xq.pause("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from contextlib import suppress
 
@@ -18,30 +19,39 @@ DAY = 86_400
 LONG = 60.0  # seconds
 
 
-def by(role, limit="2/m", **more):
-    return {"rate": {"limit": limit, "by": role, **more}}
+def by(role, limit="2/m", burst=2):
+    return {"rate": {"limit": limit, "by": role, "burst": burst}}
 
 
-def test_a_whole_limit_is_taken_at_once_and_then_one_task_at_each_interval(make):
-    Task = make({"rate": "3/m"})
-    Task.xq.put_many(tasks(6))
-    for seconds, ids in ((0, [1, 2, 3]), (19.9, []), (0.1, [4]), (0, []), (40, [5, 6])):
-        Task.xq.clock.tick(seconds)
-        assert [each.id for each in Task.xq.take_many(9)] == ids
-    assert is_exact(Task)
-
-
-@pytest.mark.parametrize(("limit", "interval"), [("4/2s", 0.5), ("2/h", 1800), ("1/d", DAY), ("10/90m", 540)])
-def test_a_limit_is_a_number_of_tasks_in_a_span_of_time_of_which_no_more_than_the_burst_is_saved(make, limit, interval):
-    Task = make({"rate": {"limit": limit, "burst": 1}})
+@pytest.mark.parametrize(
+    ("limit", "interval"), [("3/m", 20), ("4/2s", 0.5), ("2/h", 1800), ("1/d", DAY), ("10/90m", 540)]
+)
+def test_the_tasks_of_a_limit_are_taken_evenly_spaced_and_no_pause_saves_more_than_one(make, limit, interval):
+    Task = make({"rate": limit})
     Task.xq.put_many(tasks(5))
-    assert Task.take().id == 1
+    assert [each.id for each in Task.xq.take_many(3)] == [1]
     Task.xq.clock.tick(interval - 0.01)
     assert Task.take() is None
     Task.xq.clock.tick(0.01)
     assert Task.take().id == 2
     Task.xq.clock.tick(10 * DAY)
     assert [each.id for each in Task.xq.take_many(3)] == [3]
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize(("limit", "span", "burst"), [(7, 3, 1), (7, 3, 2), (7, 3, 7), (100, 60, 20)])
+def test_a_burst_is_taken_at_once_after_a_pause_and_no_span_has_more_than_the_limit(make, limit, span, burst):
+    Task, chance, taken = (
+        make({"rate": {"limit": f"{limit}/{span}s", "burst": burst}}),
+        random.Random(limit),
+        list[float](),
+    )
+    Task.xq.put_many(tasks(3 * limit))
+    while len(taken) < 2 * limit:
+        taken += [Task.xq.clock.now] * len(Task.xq.take_many(3 * limit if not taken else chance.choice([1, 5, 50])))
+        assert len(taken) >= burst
+        Task.xq.clock.tick(span * chance.choice([0, 0.001, 0.01, 0.03, 0.1, 1]))
+    assert all(after - before > span - 1e-6 for before, after in zip(taken, taken[limit:], strict=False))
 
 
 def test_a_take_that_is_rolled_back_returns_its_token(make):
@@ -66,7 +76,7 @@ def test_each_utube_or_tube_has_a_limit_of_its_own_and_no_value_has_none(make, r
     for name, value in rows + [(f"n{n}", None) for n in range(3)]:
         Task.put(task(name=name, **{role: value}))
     assert names(Task.xq.take_many(9)) == ["a1", "a2", "b1", "b2", "n0", "n1", "n2"]
-    Task.xq.clock.tick(30)
+    Task.xq.clock.tick(60)
     if role == "tube":
         assert names([Task.take(tube="b"), Task.take()]) == ["b3", "a3"]
     else:
@@ -77,7 +87,7 @@ def test_each_utube_or_tube_has_a_limit_of_its_own_and_no_value_has_none(make, r
 
 @pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a "), ("ü", "u")])
 def test_values_have_one_bucket_if_they_are_the_same_text(make, one, other):
-    Task = make(by("utube", "1/m"), roles=("utube",))
+    Task = make(by("utube", "1/m", 1), roles=("utube",))
     for utube in [one, other, one, other]:
         Task.put(task(name=utube, utube=utube))
     assert names(Task.xq.take_many(4)) == [one, other]
@@ -94,7 +104,7 @@ def test_a_rate_goes_with_the_feature_utube(make):
         for each in found:
             each.ack()
     assert taken == {"a": 2, "b": 2, None: 4}
-    Task.xq.clock.tick(30)
+    Task.xq.clock.tick(60)
     assert sorted(names(Task.xq.take_many(9))) == ["a2", "b2"]
     assert is_exact(Task)
 
@@ -109,14 +119,14 @@ def test_queues_do_not_share_their_limits_and_uninstall_forgets_what_was_taken(m
 
 
 def test_a_waiting_take_gets_the_task_when_there_is_a_token(make_live):
-    Task = make_live({"rate": {"limit": "2/s", "burst": 1}})
+    Task = make_live({"rate": "2/s"})
     Task.xq.put_many(tasks(3))
     assert [Task.take(LONG).id for _ in range(3)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("features", [{"utube": 9}, {}])
 def test_processes_together_take_no_more_of_a_utube_than_its_limit(make_live, features):
-    Task = make_live(features | by("utube", "5/d"), roles=("utube",))
+    Task = make_live(features | by("utube", "5/d", 5), roles=("utube",))
     Task.xq.put_many([task(utube="abc"[i % 3]) for i in range(60)])
 
     def child():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import PATIENCE, STUCK, another_process, is_exact, processes
+from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, processes
 
 
 def test_who_waits_is_given_the_task_of_a_killed_process(make_live):
@@ -25,6 +27,30 @@ def test_who_waits_is_given_the_task_of_a_killed_process(make_live):
         holder.kill()
         assert next(waiter) == 1
     assert is_exact(Task)
+
+
+def test_a_worker_that_waits_for_a_slot_gets_that_of_a_killed_process(make_live):
+    Task, held = make_live(), list[bool]()
+    Task.xq.worker(lambda found: held and threading.Event().wait(), concurrency=xq.Concurrency("smtp", 1))
+    Task.xq.put_many([task(), task()])
+
+    def holds():
+        held.append(True)
+        Task.xq.start()
+        yield eventually(lambda: Task.xq.count("T"))
+
+    def waits():
+        Task.xq.start()
+        yield eventually(lambda: len(Task.xq.sessions()) == 2)  # it is about to look for a slot
+        yield eventually(lambda: Task.xq.count() == 0)
+
+    with another_process(make_live.db, holds) as holder:
+        next(holder)
+        with another_process(make_live.db, waits) as other:
+            next(other)
+            assert Task.xq.count("T") == 1
+            holder.kill()
+            next(other)
 
 
 def test_a_fork_and_its_end_give_nothing_of_the_parents_back(make_live):

@@ -71,6 +71,21 @@ def test_of_tasks_that_all_put_there_are(make_live, features, roles, refusal, ca
     assert is_exact(Task)
 
 
+def test_no_second_has_more_takes_than_a_rate_allows(make_live):
+    Task = make_live({"history": True, "rate": "40/s"})
+    Task.xq.put_many(tasks(60))
+
+    def script():
+        while Task.xq.count():
+            Task.xq.ack_many(Task.xq.take_many(3, timeout=1))
+        yield
+
+    yields(make_live.db, script)
+    taken = sorted(each.at_us for each in Task.xq.history() if each.event == "take")
+    assert len(taken) == 60
+    assert all(after - before >= 1_000_000 for before, after in zip(taken, taken[40:], strict=False))
+
+
 def test_the_tasks_of_a_utube_are_taken_in_order_and_one_at_a_time(make_live):
     Task = make_live({"utube": True, "keep": True, "history": True}, roles=("utube",))
     for i in range(10):

@@ -97,7 +97,7 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     *(("rate", {"features": {"rate": wrong}}) for wrong in NO_RATES),
     ("limits by utube or by tube, not by 'name'", {"features": {"rate": {"limit": "1/m", "by": "name"}}}),
     ("knows limit, by and burst, not 'per'", {"features": {"rate": {"limit": "1/m", "per": "tube"}}}),
-    ("burst is a number of tasks from 1 on, not 0", {"features": {"rate": {"limit": "1/m", "burst": 0}}}),
+    ("burst is a number of tasks from 1 to 5, not 6", {"features": {"rate": {"limit": "5/m", "burst": 6}}}),
     ("needs the role 'tube'", {"features": {"rate": {"limit": "1/m", "by": "tube"}}}),
     *(("tube_stats", {"roles": ("tube",), "tube_stats": wrong}) for wrong in ("a", [5], [None], [""], 5)),
     *(("methods", {"methods": wrong}) for wrong in (5, "put", ["put", "nonsense"])),

@@ -29,6 +29,11 @@ class Rates:
         # The monotonic time at which a take may find a task that it has just not found, since its bucket was empty.
         self.opens_at = math.inf
 
+    def wait_for(self, next_bucket: list[Row]) -> None:
+        """Note when an empty bucket has a token. Then look again: one that has got it by now is not among them."""
+        ((left,),) = next_bucket
+        self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
+
     def limited(self, binding: Binding, run: Run) -> Run:
         """Return `run`, which takes the first task with a token, repeated for `:n` tasks, each charged.
 
@@ -38,8 +43,12 @@ class Rates:
         dialect = binding.dialect
         add, next_bucket = dialect.query(dialect.add_bucket), dialect.query(dialect.next_bucket)
         charge, in_order = dialect.filled(dialect.charge_bucket)
+        clock = dialect.query(dialect.time_us)
 
         def one(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if values["now"] is None:  # one time for the take and its charge
+                ((now_us,),) = clock(connection, values)
+                values = {**values, "now": now_us / 1_000_000}
             rows = run(connection, values)
             for row in rows:
                 bucket = None if self._place is None else row[self._place]
@@ -68,9 +77,7 @@ class Rates:
         def limited(connection: Connection, values: dict[str, Any]) -> list[Row]:
             found = connection.atomically(values, several)
             if not found:
-                ((left,),) = next_bucket(connection, values)
-                self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
-                # A bucket that has got its token before that query is not among the empty ones.
+                self.wait_for(next_bucket(connection, values))
                 found = connection.atomically(values, several)
             return found
 

@@ -307,6 +307,14 @@ class Waiting(Generic[T]):
         if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
             raise error
 
+    def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
+        """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
+        found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
+        if not found and rates is not None:
+            rates.wait_for(self.database.execute(self.database.dialect.next_bucket))
+            found = self.takes.any_ready()
+        return look() if found else []
+
     def _pass_on(self) -> None:
         """Call the next waiters if there are more tasks. Ignore database errors: the caller must get its tasks."""
         try:

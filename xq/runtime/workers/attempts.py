@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Timer
@@ -22,6 +22,9 @@ from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.worker import Worker
 
+if TYPE_CHECKING:
+    from xq.runtime.workers.threads import Supply
+
 T = TypeVar("T")
 Hook = Callable[[Any, BaseException], object]
 
@@ -31,7 +34,6 @@ LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
-NO_SLOT = 0  # slots are numbered from 1
 
 
 class Attempt(NamedTuple):
@@ -124,6 +126,7 @@ class Attempts(Generic[T]):
                 own = ttr_of(timer, partial(tell.in_role, task))
                 if own is not None and (ttr is None or own < ttr):
                     ttr = own
+        self._leave_slots(len(tasks) - len(attempts))
         if not attempts:
             return None
         given = self.worker.given
@@ -155,33 +158,34 @@ class Attempts(Generic[T]):
 
     # slots
 
-    def wait_for_slot(self, lease: Lease) -> int | None:
-        """Wait for a slot for the function, and return its number; 0 if it needs none.
+    def take(self, source: Supply[T], n: int, timeout: float) -> list[T]:
+        """Take up to `n` tasks of a source, no more than slots are free. Raises NoSlot if a task waits for one."""
+        self.store.connect()
+        within = None if self.slots is None else partial(self._within, self.slots)
+        return source.take(n, timeout, self.stop, within)
 
-        None if the function must not be called any more.
-        """
-        if self.slots is None:
-            return None if self.stop.is_set() or lease.is_lost else NO_SLOT
-        return self.slots.wait_for(self.take_slot, partial(self.must_not_begin, lease))
-
-    def must_not_begin(self, lease: Lease) -> bool:
-        """Return whether the function must not be called any more: the worker ends, or the tasks are lost."""
-        return self.stop.is_set() or lease.is_lost
-
-    def take_slot(self) -> int | None:
-        """Return the number of a slot for the function; None if none is free, or the database fails."""
+    def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
+        taken, tasks = slots.take(n), list[T]()
         try:
-            self.store.connect()
-            return self.slots.take() if self.slots else NO_SLOT
-        except Exception as error:
-            self.wait_for_the_database(error)
-            return None
+            tasks = take(taken)
+        finally:
+            self._leave_slots(taken - len(tasks))
+        return tasks
 
-    def leave_slot(self, slot: int) -> None:
-        """Free a slot. One that cannot be freed is free when the session ends."""
-        if slot and self.slots:
+    def _leave_slots(self, n: int) -> None:
+        """Free `n` slots. One that cannot be freed is free when the session ends."""
+        if slots := self.slots:
             cannot = partial(self.log.exception, "a slot of %r cannot be freed", self.options.concurrency)
-            self._finish(partial(self.slots.leave, slot), lambda error: cannot())
+            for _ in range(n):
+                self._finish(slots.leave, lambda error: cannot())
+
+    def wait_for_slot(self) -> None:
+        if self.slots:
+            self.slots.wait(self.stop)
+
+    def may_begin(self, lease: Lease) -> bool:
+        """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
+        return not (self.stop.is_set() or lease.is_lost)
 
     def call(self, lease: Lease) -> Finished | None:
         """Call the function. Return how it has finished the task by `finish`, or None if it has not."""
@@ -253,7 +257,7 @@ class Attempts(Generic[T]):
         moves, done = self._moves, self._done(leases)
         database = moves.database
         joins = self.store.driver.joins
-        if not (joins and done) or (self.options.batch and any(map(_named, leases))):
+        if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
             return None
 
         def ack() -> list[list[Row]]:
@@ -299,10 +303,13 @@ class Attempts(Generic[T]):
         if self.log.isEnabledFor(logging.INFO):
             for lease in leases:
                 self._log_done(lease)
-        self.heart.remove(*leases)
+        self.drop(*leases)
 
-    def drop(self, lease: Lease) -> None:
-        self.heart.remove(lease)
+    def drop(self, *leases: Lease) -> None:
+        """End leases, and free the slots of their tasks."""
+        slots = sum(len(lease.taken) for lease in leases if lease in self.heart.leases)
+        self.heart.remove(*leases)
+        self._leave_slots(slots)
 
     def give_back(self, lease: Lease) -> None:
         """Release the tasks of a lease, whose function has not been called or was interrupted."""
@@ -315,6 +322,7 @@ class Attempts(Generic[T]):
         moves, counts = self._moves, self._definition.counts
         for task in tasks:
             self._give_back(_attempt(moves.tasks, task, counts), called=False)
+        self._leave_slots(len(tasks))
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
         """Return those of the tasks that have not failed before. The others stay taken until `release_tried`."""

@@ -1,10 +1,17 @@
-"""Slots: at most so many functions run at a time, in all programs that use one name."""
+"""Slots: at most so many tasks are taken at a time, in all programs that use one name.
+
+A slot is a row of the database. A worker that has seen a ready task takes slots, then at most as many tasks, and frees
+the slots for which it found none. It frees the others when their tasks are acked, released, buried or deleted. So an
+idle worker has no slot, and a task without a slot stays ready: the worker leaves the wait queue before it waits for a
+slot, which wakes the next waiter. A slot belongs to a session: once that is reaped, its tasks and its slots are free.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from xq.core.errors import ConfigurationError, shown
@@ -17,7 +24,7 @@ ASK = 0.2  # seconds until the database is asked again for a free slot, unless t
 
 @dataclass(frozen=True)
 class Concurrency:
-    """At most `n` functions run at a time in all workers, of whatever queues and programs, that use this name.
+    """At most `n` tasks are taken at a time by all workers, of whatever queues and programs, that use this name.
 
     The slots are rows in the database, so the queues must be in one. All programs give the same `n`. The slots of a
     process that has died are free as soon as its session is reaped. Raises ConfigurationError.
@@ -30,7 +37,11 @@ class Concurrency:
         if not isinstance(self.name, str) or not 0 < len(self.name) <= LONGEST:
             raise ConfigurationError(f"Concurrency has a name of 1 to {LONGEST} characters, not {shown(self.name)}")
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 0 < self.n <= MOST:
-            raise ConfigurationError(f"Concurrency has a number of 1 to {MOST:,} functions, not {shown(self.n)}")
+            raise ConfigurationError(f"Concurrency has a number of 1 to {MOST:,} tasks, not {shown(self.n)}")
+
+
+class NoSlot(Exception):
+    """A task is ready, and no slot is free."""
 
 
 class Slots:
@@ -40,43 +51,48 @@ class Slots:
         self._concurrency = concurrency
         self._database = database
         self._added = False
-        self._turn = threading.Lock()  # one thread of the worker asks for a free slot, and the others wait for it
+        self._taken = deque[tuple[int, str]]()  # the numbers of slots, and the sessions that took them
+        self._turn = threading.Lock()  # one thread of the worker waits for a free slot, and the others wait for it
         self._freed = threading.Event()  # set when this worker frees a slot in this process
 
-    def take(self) -> int | None:
-        """Take a slot for the current session, and return its number; None if none is free."""
+    def take(self, n: int) -> int:
+        """Take up to `n` slots for the current session, and return their number. Raises NoSlot if none is free."""
+        binding = self._database.open()
+        session = binding.sessions.to_take()
+        self._database.register_session(binding, session)  # else its slots would count as those of an ended one
         if not self._added:
-            self._add()
-        return self._database.unit(self._take, transaction=True)
+            for slot in range(1, self._concurrency.n + 1):
+                self._run(binding.dialect.add_slot, slot=slot)
+            self._added = True
+        found = self._database.unit(partial(self._take, n, session.uuid), transaction=True)
+        if not found:
+            raise NoSlot
+        self._taken.extend(found)
+        return len(found)
 
-    def _add(self) -> None:
-        for slot in range(1, self._concurrency.n + 1):
-            self._run(self._database.dialect.add_slot, slot=slot)
-        self._added = True
-
-    def _take(self) -> int | None:
+    def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
         self._database.begin_writing()
-        free = self._run(self._database.dialect.free_slot, n=self._concurrency.n)
-        if not free:
-            return None
-        ((slot,),) = free
-        self._run(self._database.dialect.take_slot, slot=slot, uuid=self._database.open().sessions.to_take().uuid)
-        return int(slot)
+        free = self._run(self._database.dialect.free_slots, most=self._concurrency.n, n=n)
+        for (slot,) in free:
+            self._run(self._database.dialect.take_slot, slot=slot, uuid=uuid)
+        return [(slot, uuid) for (slot,) in free]
 
-    def leave(self, slot: int) -> None:
-        """Free a slot, unless another session has it by now."""
-        self._run(self._database.dialect.leave_slot, slot=slot, uuid=self._database.open().sessions.to_take().uuid)
-        self._freed.set()
+    def leave(self) -> None:
+        """Free one of these slots, unless another session has it by now."""
+        if self._taken:  # not within run_pending, which takes none
+            taken = self._taken.popleft()
+            try:
+                self._run(self._database.dialect.leave_slot, slot=taken[0], uuid=taken[1])
+            except BaseException:
+                self._taken.appendleft(taken)
+                raise
+            self._freed.set()
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self._database.execute(sql, {"name": self._concurrency.name, **values})
 
-    def wait_for(self, take: Callable[[], int | None], gives_up: Callable[[], bool]) -> int | None:
-        """Return what `take` returns at last, or None when the caller gives up."""
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until this process frees a slot, or for ASK seconds, but not after `stop`."""
         with self._turn:
-            while not gives_up():
+            if not stop.is_set() and self._freed.wait(ASK):
                 self._freed.clear()
-                if (slot := take()) is not None:
-                    return slot
-                self._freed.wait(ASK)
-        return None

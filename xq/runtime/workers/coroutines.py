@@ -18,8 +18,8 @@ from xq.engine.finish import Finish
 from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
-from xq.runtime.workers.attempts import NO_SLOT, Batch
-from xq.runtime.workers.concurrency import ASK
+from xq.runtime.workers.attempts import Batch
+from xq.runtime.workers.concurrency import ASK, NoSlot
 from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Supply
 from xq.runtime.workers.worker import Worker
 
@@ -55,7 +55,6 @@ class Coroutines(Pool[T]):
         self._acks: asyncio.Future[None] | None = None
         self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
         self.attempts.end_unacked = self._unacked.__setitem__
-        self._turn, self._freed = asyncio.Lock(), asyncio.Event()  # as those of Slots
 
     def start(self) -> None:
         if self._loop is None:
@@ -119,6 +118,7 @@ class Coroutines(Pool[T]):
         finally:
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
+            self.attempts.drop(*self.attempts.heart.leases)
 
     async def _take_for(self, source: Supply[T]) -> None:
         """Take tasks for all free coroutines at once, and run these."""
@@ -139,6 +139,11 @@ class Coroutines(Pool[T]):
             try:
                 take = partial(self._take, source, n, timeout if waits else 0)
                 taken, leases = await self._call(take, self._waiting if waits else None)
+            except NoSlot:
+                budget.settle(n, 0)
+                with suppress(TimeoutError):  # an attempt that ends frees its slot
+                    await asyncio.wait_for(ended.wait(), ASK)
+                continue
             except Exception as error:
                 budget.settle(n, 0)
                 await self._call(partial(self.attempts.wait_for_the_database, error), self._waiting)
@@ -162,8 +167,7 @@ class Coroutines(Pool[T]):
 
     def _take(self, source: Supply[T], n: int, timeout: float) -> tuple[int, list[Lease]]:
         """Take up to `n` tasks. Return how many they are, and the leases of the functions to call."""
-        self._store.connect()
-        tasks, size = source.take(n, timeout, self._stop), self._options.batch or 1
+        tasks, size = self.attempts.take(source, n, timeout), self._options.batch or 1
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return 0, []
@@ -171,8 +175,7 @@ class Coroutines(Pool[T]):
         return len(tasks), [lease for each in together if (lease := self.attempts.begin(each)) is not None]
 
     async def _attempt(self, lease: Lease) -> None:
-        slot = await self._wait_for_slot(lease)
-        if slot is None:
+        if not self.attempts.may_begin(lease):
             await self._call(partial(self.attempts.give_back, lease))
             return
         lease.start()
@@ -188,7 +191,7 @@ class Coroutines(Pool[T]):
             raise
         except asyncio.CancelledError as raised:
             if lease.is_lost:  # its tasks belong to others by now
-                self.attempts.drop(lease)
+                await self._call(partial(self.attempts.drop, lease))
                 return
             if _is_cancelled():  # the program ends, and has stopped the function, which has not failed
                 await self._call(partial(self.attempts.give_back, lease))
@@ -200,10 +203,6 @@ class Coroutines(Pool[T]):
                 late = TimeoutError(f"the function runs for longer than {self._options.timeout} s")
                 cancelled = raised.__cause__ or raised  # its traceback shows where the function stood
                 error = late.with_traceback(cancelled.__traceback__)
-        finally:
-            if slot:
-                await self._call(partial(self.attempts.leave_slot, slot))
-                self._freed.set()
         if error is None and not (isinstance(lease.task, Batch) and lease.task.failed):
             await self._ack(lease)
         else:
@@ -224,20 +223,6 @@ class Coroutines(Pool[T]):
         await self._call(partial(self.attempts.ack, finished))
         for lease in finished:
             del self._finished[lease]
-
-    async def _wait_for_slot(self, lease: Lease) -> int | None:
-        """As `Attempts.wait_for_slot`."""
-        attempts = self.attempts
-        if attempts.slots is None:
-            return None if attempts.must_not_begin(lease) else NO_SLOT
-        async with self._turn:  # one coroutine asks for a free slot, and the others wait for it
-            while not attempts.must_not_begin(lease):
-                self._freed.clear()
-                if (slot := await self._call(attempts.take_slot)) is not None:
-                    return slot
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._freed.wait(), ASK)
-        return None
 
     async def _handle(self, lease: Lease) -> None:
         with leased(lease):

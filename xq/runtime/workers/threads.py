@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error
 from xq.engine.finish import Finish
 from xq.runtime.lease import Lease, leased
+from xq.runtime.waiters import run_steps
 from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.processes import REPLACED
 from xq.runtime.workers.worker import Worker
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from xq.handle import Queue
 
 T = TypeVar("T")
+Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 
 LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
@@ -39,14 +43,23 @@ class Supply(Generic[T]):
     tube: str | None
     but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
-    def take(self, n: int, timeout: float, until: threading.Event | None = None) -> list[T]:
+    def take(
+        self, n: int, timeout: float, until: threading.Event | None = None, within: Within[T] | None = None
+    ) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
 
-        The first take of a program begins its schedules: there errors of the database are waited for.
+        The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
+        and the take, once a task may be ready.
         """
-        if (schedules := self.queue.adapter.maintenance.schedules).pending:
+        adapter = self.queue.adapter
+        if (schedules := adapter.maintenance.schedules).pending:
             schedules.begin()
-        return self.queue.adapter.take(n, timeout, self.tube, but=self.but, until=until)
+        if within is None:
+            return adapter.take(n, timeout, self.tube, but=self.but, until=until)
+        waiting, take = adapter.waiting, partial(adapter.take, timeout=0, tube=self.tube, but=self.but)
+        waiting.listen()  # a process that has no slot reaps the sessions that may have one
+        look = partial(waiting.if_ready, partial(within, n, take))
+        return run_steps(waiting.taking(self.tube, timeout, until=until), look)
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
         """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
@@ -293,8 +306,11 @@ class Threads(Pool[T]):
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
-                self._store.connect()
-                tasks = source.take(n, 0 if self._program.until_empty else LISTEN, self._stop)
+                tasks = attempts.take(source, n, 0 if self._program.until_empty else LISTEN)
+            except NoSlot:
+                budget.settle(n, 0)
+                attempts.wait_for_slot()
+                return True
             except Exception as error:
                 budget.settle(n, 0)
                 attempts.wait_for_the_database(error)
@@ -312,7 +328,7 @@ class Threads(Pool[T]):
 
     def _work_on(self, lease: Lease, hand: _Hand[T]) -> None:
         attempts = self.attempts
-        if (slot := attempts.wait_for_slot(lease)) is None:
+        if not attempts.may_begin(lease):
             attempts.give_back(lease)
             return
         lease.start()
@@ -332,9 +348,6 @@ class Threads(Pool[T]):
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
             return
-        finally:
-            if slot:
-                attempts.leave_slot(slot)
         if finished is not None:
             attempts.end(lease, finished=finished)
             return
