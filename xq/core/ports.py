@@ -526,6 +526,9 @@ class TaskModel(Protocol[T]):
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Have the ORM create the table by `creating`, which is given its own call, and drop it after `dropped`."""
 
+    def guard(self, names: Collection[str]) -> None:
+        """Make save() of the model write these fields only if the application has changed or named them."""
+
 
 class Store(TaskModel[T], Connections, Protocol[T]):
     """One model of one ORM, with its connections."""
