@@ -156,7 +156,6 @@ class PeeweeModel(OrmModel[M]):
 
         model.create_table = classmethod(create)
 
-
     def guard(self, names: Collection[str]) -> None:
         model: Any = self.model
         model._meta.xq_guarded = frozenset(names) - {*self.key}

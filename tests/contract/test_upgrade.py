@@ -121,7 +121,7 @@ def test_save_writes_a_value_that_was_changed_in_place_beside_what_the_queue_has
 
 def test_a_model_that_inherits_from_a_queue_and_is_none_saves_as_before(make):
     Task = make({"keep": True})
-    Sub = type("Sub", (Task,), {})
+    Sub: Any = type("Sub", (Task,), {})
     make.db.create_tables([Sub])
     made = Sub.create(status="T")
     Sub.update(status="D").execute()
