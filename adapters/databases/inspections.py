@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from xq.adapters.databases.history_table import HistoryTable
@@ -62,11 +63,9 @@ class Inspections(Selectors, HistoryTable):
         """Return SQL that sets the status of a row, by its key, and nothing else."""
         return f"UPDATE {self.table_in_schema} SET {self.roles['status']} = {self.literal(word)} WHERE {self.by_key()}"
 
-    all_checks = ""  # a query of (name, condition) of the CHECKs of the table
-
+    @abstractmethod
     def checks(self, store: Connections) -> Mapping[str, str]:
-        """Return the CHECKs of the table: their conditions by name, or, without one, by themselves."""
-        return dict(map(tuple, store.execute(self.all_checks)))
+        """Return the conditions of the CHECKs of the table by what an error calls them: the name, or the condition."""
 
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""

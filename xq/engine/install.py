@@ -259,12 +259,12 @@ class Installation:
             return ""
         except Exception as error:
             kind = self.store.classify(error)
-            if kind in (ErrorKind.CONFLICT, ErrorKind.LOST):
+            if kind is ErrorKind.CHECK or isinstance(error, BadValue):
+                message = str(error).partition("\n")[0]  # PostgreSQL appends the row
+                return "" if self._depends_on_the_row(message) else message
+            if kind in (ErrorKind.CONFLICT, *UNANSWERED):
                 raise
-            # Any other error is one of this row, or of this user's rights: a trigger, a unique index, a lock.
-            refused = kind is ErrorKind.CHECK or isinstance(error, BadValue)
-            message = str(error).partition("\n")[0]  # PostgreSQL appends the row
-            return message if refused and not self._depends_on_the_row(message) else ""
+            return ""  # because of this row, or of this user's rights: a trigger, a unique index, a lock
 
     def _depends_on_the_row(self, refusal: str) -> bool:
         """Return whether a CHECK that a message names reads other columns than the status."""

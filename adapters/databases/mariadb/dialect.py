@@ -90,10 +90,10 @@ class Mariadb(MariadbObjects):
     )
     from_there = "connect to the database"
 
-    @property
-    def all_checks(self) -> str:  # type: ignore[override]
-        table = f"constraint_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
-        return f"SELECT constraint_name, check_clause FROM information_schema.check_constraints WHERE {table}"
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        mine = f"constraint_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
+        listed = f"SELECT constraint_name, check_clause FROM information_schema.check_constraints WHERE {mine}"
+        return dict(map(tuple, store.execute(listed)))
 
     open_transactions = (
         "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "

@@ -104,13 +104,10 @@ class Postgres(PostgresObjects):
         table = self.literal(self.table_in_schema)
         return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
 
-    @property
-    def all_checks(self) -> str:  # type: ignore[override]
-        table = self.literal(self.table_in_schema)
-        return (
-            "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
-            f"WHERE contype = 'c' AND conrelid = to_regclass({table})"
-        )
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        mine = f"contype = 'c' AND conrelid = to_regclass({self.literal(self.table_in_schema)})"
+        listed = f"SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE {mine}"
+        return dict(map(tuple, store.execute(listed)))
 
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(

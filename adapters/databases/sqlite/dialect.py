@@ -207,8 +207,8 @@ class Sqlite(SqliteObjects):
         for (sql,) in store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}"):
             for check in CHECK.finditer(sql):
                 levels = accumulate((char == "(") - (char == ")") for char in sql[check.end() :])
-                length = next((n for n, level in enumerate(levels) if level < 0), len(sql))
-                text = sql[check.end() : check.end() + length]
+                end = next((at for at, level in enumerate(levels, check.end()) if level < 0), len(sql))
+                text = sql[check.end() : end]
                 found[check["name"] or text] = text
         return found
 
