@@ -238,18 +238,21 @@ class Installation:
         It writes each status that no row has to one row, in a savepoint that it rolls back. So it finds nothing in an
         empty table.
         """
-        table, words = self.dialect.source, self.dialect.words
+        table, found = self.dialect.source, []
         there = {word for word, _ in self.store.execute(self.dialect.statuses_in_use)}
-        refusals = {state: self._refusal(word) for state, word in words.items() if word not in there}
-        return [
-            f"the column {table.name}.{table.roles['status'].column} refuses {words[state]!r}, the status of the state "
-            f"{state}: {refusal}"
-            for state, refusal in refusals.items()
-            if refusal
-        ]
+        for state, word in self.dialect.words.items():
+            refusal = "" if word in there else self._refusal(word)
+            if refusal is None:
+                break
+            column = f"the column {table.name}.{table.roles['status'].column}"
+            found += [f"{column} refuses {word!r}, the status of the state {state}: {refusal}"] if refusal else []
+        return found
 
-    def _refusal(self, word: object) -> str:
-        """Return the database's message if it refuses a status in any row, else an empty text."""
+    def _refusal(self, word: object) -> str | None:
+        """Return the database's message if it refuses a status in any row, else an empty text.
+
+        Returns None if it can try nothing now: SQLite's file is locked, or only read.
+        """
         try:
             with self.store.atomic():
                 for key in self.store.execute(self.dialect.any_row):
@@ -264,7 +267,8 @@ class Installation:
                 return "" if self._depends_on_the_row(message) else message
             if kind in (ErrorKind.CONFLICT, *UNANSWERED):
                 raise
-            return ""  # because of this row, or of this user's rights: a trigger, a unique index, a lock
+            # Else because of this row, or of this user's rights: a trigger, a unique index.
+            return None if self.store.may_pass(error) else ""
 
     def _depends_on_the_row(self, refusal: str) -> bool:
         """Return whether a CHECK that a message names reads other columns than the status."""
