@@ -86,6 +86,7 @@ class Installation:
         """
         targets = self._targets({} if move is None else move)
         self._check_table()
+        self.dialect.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.dialect.prepare(self.store)
         if not self.missing():
@@ -451,7 +452,7 @@ class Installation:
         """Yield what `check` returns, each with its remedy."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
-        columns = not self.missing_columns()
+        columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
         yield from ((line, "run install()") for line in missing)
         yield from (
             (line, "change the table or the definition")
