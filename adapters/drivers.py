@@ -45,6 +45,7 @@ OF_SQLITE = _kinds(
             sqlite3.SQLITE_CONSTRAINT_ROWID,
             sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         ),
+        ErrorKind.CHECK: (sqlite3.SQLITE_CONSTRAINT_CHECK,),
         # Errors of the statement or of the application's triggers: an overflow, a missing table or column.
         ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
     }
@@ -55,12 +56,12 @@ OF_POSTGRES = _kinds(
         ErrorKind.CONFLICT: ("40001", "40P01"),  # serialization failure, deadlock
         ErrorKind.LOCKED: ("55P03",),  # lock not available
         ErrorKind.DUPLICATE: ("23505",),
+        ErrorKind.CHECK: ("23514", "22001"),
         ErrorKind.READ_ONLY: ("25006",),
         ErrorKind.DENIED: ("42501",),
         # No such operator, a type mismatch, a type that cannot be determined, no such cast.
         ErrorKind.BAD_TYPE: ("42883", "42804", "42P18", "42846"),
-        # Not readable as the type, out of its range or encoding, or too long for an index. Text that is too long
-        # for its column (22001) is not among them.
+        # Not readable as the type, out of its range or encoding, or too long for an index.
         ErrorKind.BAD_VALUE: ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000", "0A000"),
         ErrorKind.PERMANENT: ("55000",),  # object not in prerequisite state, which triggers often raise
     }
@@ -76,7 +77,7 @@ OF_MARIADB = _kinds(
         ErrorKind.CONFLICT: (1213, 1467, 1020),
         ErrorKind.LOCKED: (1205,),
         ErrorKind.DUPLICATE: (1062,),
-        ErrorKind.CONSTRAINT: (4025,),  # a CHECK constraint
+        ErrorKind.CHECK: (4025, 1406),
         ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another option of the server
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
         # Out of range, not a number, an invalid character, not a date.

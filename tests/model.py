@@ -286,6 +286,8 @@ class Model:
 
     def sweep(self) -> int:
         moves = 0
+        for row in self.rows.values():
+            self.time_unowned(row)
         while due := [(key, to) for key, row in self.rows.items() if (to := self.due(row))]:
             moves += len([self.enter(key, self.rows[key], to, {}) for key, to in due])
         return moves

@@ -211,6 +211,10 @@ class PeeweeApplication:
 
     def save(self, task: Any, is_there: bool) -> None:
         """Save an instance, of which the row may be gone."""
+        if is_there:  # Peewee writes what it has read of the other fields, whoever has changed them since
+            own = {*task._meta.fields} - {*task.xq.roles.values()} - task._dirty
+            now = type(task).get(task._pk_expr()).__data__
+            task.__data__.update({name: now[name] for name in own})
         task.save()
 
     def atomic(self) -> AbstractContextManager[Any]:

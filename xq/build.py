@@ -124,6 +124,7 @@ def build(
     else:
         attach(store, handle, methods)
         store.with_the_table(handle.adapter.create_by, handle.uninstall)
+        store.guard(handle.roles.values())
     return handle
 
 

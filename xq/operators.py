@@ -204,7 +204,8 @@ class Operators(Generic[T]):
         With other features than those that are installed, it changes the installation, and processes with the others
         get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, with their numbers,
         unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
-        if the queue there has a history with rows, unless `drop_history`.
+        if the queue there has a history with rows, unless `drop_history`. It raises ConfigurationError, too, if the
+        column of the status refuses one that the queue writes (a CHECK, a length), which it tries on a row.
         """
         self._database.unit(lambda: self._database.bind().installation.install(move, drop_history))
         self._database.close()
@@ -223,12 +224,13 @@ class Operators(Generic[T]):
         return statements if split else "".join(f"{sql};\n" for sql in statements)
 
     def check(self, *, advise: bool = False) -> list[str]:
-        """Return a message for each missing object and each wrong count. It reads the whole table.
+        """Return a message for each missing object, each wrong count, and each status that the table refuses.
 
+        It reads the whole table, and tries the statuses that no row has on one row, in savepoints that it rolls back.
         With `advise`, also return what would be cheaper, in lines that begin with "advice:".
         """
         installation = self._database.bind().installation
-        return [*installation.check(), *(installation.advice() if advise else [])]
+        return [*self._database.unit(installation.check), *(installation.advice() if advise else [])]
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""

@@ -34,6 +34,8 @@ class DueTimes(Selectors, HistoryTable):
             history = self.side("history")
             oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
+        if self.times_unowned:
+            times.append(f"SELECT ({self.any_untimed}) AS at")
         if self.groups and self.groups.any_dirty:
             times.append(f"SELECT ({self.groups.any_dirty}) AS at")
         return times

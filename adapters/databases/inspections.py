@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
+
 from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
+from xq.core.ports import Connections
 
 
 class Inspections(Selectors, HistoryTable):
@@ -48,6 +52,20 @@ class Inspections(Selectors, HistoryTable):
         """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`."""
         spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"
         return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
+
+    @property
+    def any_row(self) -> str:
+        """Returns a query of the key of one row, which it locks. It waits for none."""
+        skipping = f"{self.lock} SKIP LOCKED" if self.lock else ""
+        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} LIMIT 1{skipping}"
+
+    def write_word(self, word: object) -> str:
+        """Return SQL that sets the status of a row, by its key, and nothing else."""
+        return f"UPDATE {self.table_in_schema} SET {self.roles['status']} = {self.literal(word)} WHERE {self.by_key()}"
+
+    @abstractmethod
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        """Return the conditions of the CHECKs of the table by what an error calls them: the name, or the condition."""
 
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""

@@ -218,9 +218,18 @@ class Selectors(TokenBuckets):
         ttr = self.machine.timer(TAKEN, "runat")
         if ttr is None or ttr.default is None:
             return ""
-        runat = self.roles["runat"]
         at = self.moment(self.kind("runat"), f"{self.now} + {ttr.default!r}")
-        return f"UPDATE {self.table_in_schema} SET {runat} = {at} WHERE {self._is_unowned} AND {runat} IS NULL"
+        return f"UPDATE {self.table_in_schema} SET {self.roles['runat']} = {at} WHERE {self._is_untimed}"
+
+    @property
+    def any_untimed(self) -> str:
+        """Returns a query that finds a row, with a 0, if `times_unowned` would change one."""
+        by = self.by_index(self.name("runat"))
+        return f"SELECT 0 FROM {self.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
+
+    @property
+    def _is_untimed(self) -> str:
+        return f"{self._is_unowned} AND {self.roles['runat']} IS NULL"
 
     @property
     def _is_unowned(self) -> str:

@@ -64,7 +64,7 @@ def upgrade(
     from xq.adapters.django.store import DjangoStore
 
     store: DjangoStore[Any] = DjangoStore(model, using)
-    handle: Queue[T] = build(
+    return build(
         store,
         fields,
         features,
@@ -76,8 +76,6 @@ def upgrade(
         methods=methods,
         clock=clock,
     )
-    store.guard(handle.roles.values())
-    return handle
 
 
 queue = as_decorator(upgrade)

@@ -59,6 +59,7 @@ def _of_app(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage
             yield checks.Error(wrong[0], hint=wrong[1], obj=queue.model, id="xq.E005")
         else:
             spoken[name] = queue
+            yield from _not_chosen(queue)
     if label not in loader.migrated_apps or loader.detect_conflicts() or not (spoken or installs(loader, label)):
         return
     yield from _altered(label, loader)
@@ -151,6 +152,16 @@ def _unfit(queue: Queue[Any]) -> tuple[str, str] | None:
     return None
 
 
+def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
+    """Yield a warning if the field of the status has choices, and some statuses of the queue are not among them."""
+    here, field = queue.adapter.installation, queue.model._meta.get_field(queue.roles["status"])
+    chosen = [value for value, _ in getattr(field, "flatchoices", ())]
+    words = [word for word in here.dialect.words.values() if chosen and word not in chosen]
+    if words:
+        said = f"{field} has choices, and the queue writes other values: {', '.join(map(repr, words))}"
+        yield checks.Warning(said, hint=f"Add them to the choices. {here.remedy}", obj=queue.model, id="xq.W009")
+
+
 def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
     if connection.vendor not in ENGINES or _driver(connection) or not router.allow_migrate_model(alias, queue.model):
@@ -161,6 +172,8 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     here = there.adapter.installation
     if not queue.model._meta.managed or here.missing_columns():
         return  # Django reports unapplied migrations itself
+    for refused in here.refused_words():
+        yield checks.Warning(refused, hint=here.remedy, obj=queue.model, id="xq.W009")
     if missing := here.missing():
         # A warning: an error would prevent migrate from fixing it.
         yield checks.Warning(

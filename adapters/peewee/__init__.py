@@ -53,8 +53,9 @@ def upgrade(
     programs have declared before; None leaves them as they are. `methods` adds the queue's methods to the model; a
     sequence names those to add. `clock` is the clock of a test.
 
-    It sets the model's only_save_dirty, so that save() writes changed fields only and cannot overwrite a status that
-    the queue has changed. Raises ConfigurationError if the model, the fields or the features do not match.
+    save() of the model writes what it wrote before, but for the fields of the queue that the application has not
+    changed, so a stale instance cannot overwrite a status that the queue has changed. Raises ConfigurationError if the
+    model, the fields or the features do not match.
     """
     store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
     return build(

@@ -137,8 +137,6 @@ class PeeweeModel(OrmModel[M]):
         return "an attribute of Peewee's Model" if hasattr(pw.Model, name) else None
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
-        # save() of an instance that was read earlier must not overwrite a status that the queue has changed since.
-        self.model._meta.only_save_dirty = True
         schema: Any = self.model._schema  # type: ignore[attr-defined]
         drop_all = schema.drop_all
 
@@ -157,6 +155,35 @@ class PeeweeModel(OrmModel[M]):
                 create_table(cls, *args, **options)
 
         model.create_table = classmethod(create)
+
+    def guard(self, names: Collection[str]) -> None:
+        model: Any = self.model
+        model._meta.xq_guarded = frozenset(names) - {*self.key}
+        if issubclass(model, Saving):
+            return
+        # Directly above Peewee's Model, where save() sees what the application's own save() has changed.
+        bases = model.__bases__
+        last = max(place for place, base in enumerate(bases) if issubclass(base, pw.Model))
+        kept = bases[: last + (bases[last] is not pw.Model)]
+        model.__bases__ = (*kept, Saving, *bases[last + 1 :])
+
+
+def _save(self: Any, force_insert: bool = False, only: Any = None) -> Any:
+    """Save as Peewee does. An UPDATE leaves out fields of the queue that the application has neither changed nor named.
+
+    So save() of an instance that was read earlier does not overwrite a status that the queue has changed since.
+    """
+    meta = self._meta
+    guarded = getattr(meta, "xq_guarded", frozenset()) - self._dirty  # none of a model that inherits and is no queue
+    if guarded and only is None and not (force_insert or meta.only_save_dirty) and self._pk is not None:
+        only = [name for name in self.__data__ if name not in guarded]
+        if {*only} <= {field.name for field in meta.get_primary_keys()}:
+            return False  # Peewee would raise, since it has nothing to write
+    return pw.Model.save(self, force_insert, only)
+
+
+# Made without Peewee's metaclass, which would give it a table and a key.
+Saving: Any = type.__new__(type(pw.Model), "Saving", (pw.Model,), {"save": _save, "__module__": __name__})
 
 
 FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {

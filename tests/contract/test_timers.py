@@ -59,6 +59,13 @@ def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_live):
     assert [state(Task, key) for key in (late, 2, 3, 4)] == ["W", "W", "R", "R"]
 
 
+def test_a_row_that_another_program_makes_taken_returns_after_the_ttr_of_the_queue(make_live):
+    Task = make_live({"ttr": 0.5})
+    assert Task.take() is None
+    begun = Task.create(status="T")
+    assert Task.take(timeout=60).id == begun.id
+
+
 def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_live):
     Task = make_live({"delayed": True, "ttl": True})
     Task.put({}, ttl=0)

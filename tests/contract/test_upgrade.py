@@ -61,7 +61,7 @@ def test_a_model_is_upgraded_once(make):
 # save
 
 
-def test_save_writes_what_the_application_changed_and_never_moves_a_task_back(make):
+def test_save_writes_what_it_wrote_before_and_never_moves_a_task_back(make):
     Task = make({"keep": True}, roles=("runat", "owner", "attempts"))
     put = Task.put(task(name="a"))
     read, taken = Task.get(), Task.take()
@@ -74,10 +74,59 @@ def test_save_writes_what_the_application_changed_and_never_moves_a_task_back(ma
     taken.ack()
     taken.size = 9
     taken.save()
+    assert (state(Task, put), row(Task, put).size) == ("D", 9)
     read.job = "read by another query"
     read.save()
-    assert row(Task, put).job == "read by another query"
-    assert (state(Task, put), row(Task, put).size) == ("D", 9)
+    after = row(Task, put)
+    assert (after.job, after.size, after.status) == ("read by another query", read.size, "D")  # the rest as in Peewee
+
+
+class Notes(pw.TextField):
+    """A list, which programs change in place."""
+
+    def db_value(self, value: Any) -> Any:
+        return "\n".join(value)
+
+    def python_value(self, value: Any) -> Any:
+        return value.split("\n")
+
+
+def test_save_writes_a_value_that_was_changed_in_place_beside_what_the_queue_has_written_since(make):
+    class Noted(make.model(notes=Notes(default=list))):  # type: ignore[misc]
+        class Meta:
+            table_name = "noted"
+
+        def save(self, *args: Any, **options: Any) -> Any:
+            if self.notes[-1] == "again":
+                self.status = "R"  # by the save() of the application itself
+            return super().save(*args, **options)
+
+    Task = make({"keep": True}, model=Noted, roles=("runat", "owner", "attempts"))
+    stale = Task.get(Task.put(task(notes=["a"])).id)
+    Task.take().ack()
+    stale.notes.append("b")
+    assert stale.dirty_fields == []
+    assert stale.save() == 1
+    assert (row(Task, stale).notes, state(Task, stale), row(Task, stale).attempts) == (["a", "b"], "D", 1)
+    stale.notes.append("again")
+    stale.save()
+    assert (row(Task, stale).notes[-1], state(Task, stale)) == ("again", "R")
+    stale.save(only=[Task.attempts])  # which names it
+    assert row(Task, stale).attempts == stale.attempts
+    Task.xq.kill(stale.id)
+    assert stale.save() == 0
+    assert stale.save(force_insert=True)
+    assert state(Task, stale) == "R"
+
+
+def test_a_model_that_inherits_from_a_queue_and_is_none_saves_as_before(make):
+    Task = make({"keep": True})
+    Sub: Any = type("Sub", (Task,), {})
+    make.db.create_tables([Sub])
+    made = Sub.create(status="T")
+    Sub.update(status="D").execute()
+    made.save()
+    assert Sub.get().status == "T"
 
 
 # xq.Task: a model with a field for every role

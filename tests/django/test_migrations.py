@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import django
 import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError
@@ -325,6 +326,21 @@ def test_a_migration_that_alters_an_installed_queue_is_told_of(app, operation):
     assert list(found) == ["xq.W008"]
     assert f"0003_later of {app.label} alters the queue on Order" in found["xq.W008"]
     assert "Write UninstallQueue('Order', ...) before" in found["xq.W008"]
+
+
+def test_a_status_that_the_choices_or_the_table_refuse_is_told(app):
+    words = {"R": "new", "T": "busy", "W": "later", "B": "failed"}
+    choices = [(word, word.title()) for word in ("new", "busy", "later")]
+    app.models(order(statuses=words).replace("max_length=10", f"max_length=10, choices={choices!r}"))
+    assert list(told()) == ["xq.W009"]
+    assert "Order.status has choices, and the queue writes other values: 'failed'" in told()["xq.W009"]
+    condition = "condition" if django.VERSION >= (5, 1) else "check"
+    known = f"models.CheckConstraint({condition}=models.Q(status__in={list(dict(choices))}), name='known')"
+    begin(app, order(statuses=words, more=f"class Meta:\n        constraints = [{known}]"))
+    assert told(["default"]) == {}  # an empty table tells nothing
+    app.Order.xq.put({})
+    assert list(told(["default"])) == ["xq.W009"]
+    assert "status refuses 'failed', the status of the state B: " in told(["default"])["xq.W009"]
 
 
 def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app):

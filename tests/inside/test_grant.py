@@ -148,6 +148,14 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
     assert queue.check() == []
 
 
+def test_a_user_who_may_only_read_looks_for_problems(land):
+    land.queue("timed").put({"name": "a"})
+    with land.connected(land.user("SELECT")) as one:
+        mine = land.of(one)
+        assert mine.check() == []
+        assert mine.doctor()[-1].what == "ready tasks: 1, and no process takes"
+
+
 @pytest.mark.parametrize("kind", ["all", "utube", "plain"])
 def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land, kind, caplog):
     queue = land.queue(kind)

@@ -522,9 +522,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "save() moves a task back",
         "adapters/peewee/model.py",
-        "self.model._meta.only_save_dirty = True",
-        "self.model._meta.only_save_dirty = False",
-        (f"{CONTRACT}/test_upgrade.py::test_save_writes_what_the_application_changed_and_never_moves_a_task_back",),
+        "if name not in guarded]",
+        "if name]",
+        (f"{CONTRACT}/test_upgrade.py::test_save_writes_what_it_wrote_before_and_never_moves_a_task_back",),
     ),
     Mutant(
         "what fails for one task is asked of the database for ever",

@@ -138,7 +138,7 @@ def test_a_definition_is_refused_and_leaves_the_model_as_it_was(make, subtests):
                 make(**options, model=model)
             assert not isinstance(getattr(model, "xq", None), xq.Queue)
             assert not hasattr(model, "put")
-            assert not model._meta.only_save_dirty  # save() writes all, as it did
+            assert model.save is pw.Model.save  # which writes all, as it did
 
 
 def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):

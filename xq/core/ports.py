@@ -174,6 +174,7 @@ class ErrorKind(Enum):
     CONFLICT = auto()  # a deadlock or a serialization failure, which undid the transaction: retry it
     LOCKED = auto()  # a server gave up waiting for a lock, and undid the statement only
     DUPLICATE = auto()  # another row has this key or this unique value
+    CHECK = auto()  # a CHECK, or the length of its column, forbids a value of the row
     CONSTRAINT = auto()  # the row breaks any other constraint of the table
     READ_ONLY = auto()  # the server, the file or the transaction accepts no writes
     LOST = auto()  # the connection is gone, or could not be made: the statement may have been applied
@@ -185,7 +186,7 @@ class ErrorKind(Enum):
     NOT_DATABASE = auto()  # not raised by the database, its driver or the ORM
 
 
-REFUSALS: Final = frozenset({ErrorKind.DUPLICATE, ErrorKind.CONSTRAINT})
+REFUSALS: Final = frozenset({ErrorKind.DUPLICATE, ErrorKind.CHECK, ErrorKind.CONSTRAINT})
 # The statement, its values or the row are at fault.
 FAULTS: Final = REFUSALS | {ErrorKind.BAD_TYPE, ErrorKind.BAD_VALUE, ErrorKind.PERMANENT}
 # The database has not reported what became of the statement.
@@ -525,6 +526,9 @@ class TaskModel(Protocol[T]):
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Have the ORM create the table by `creating`, which is given its own call, and drop it after `dropped`."""
+
+    def guard(self, names: Collection[str]) -> None:
+        """Make save() of the model write these fields only if the application has changed or named them."""
 
 
 class Store(TaskModel[T], Connections, Protocol[T]):

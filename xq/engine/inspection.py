@@ -134,6 +134,9 @@ class Inspection:
             yield "its process is gone: any process that takes from this queue releases the task within a second"
             yield from self._nobody()
         left = self._left(task, "runat")
+        if token is None and left is None:
+            ends = self.database.bind().installation.end_of_unowned
+            yield f"it has no owner, since another program wrote its status: it {ends}"
         if left is not None:
             yield f"its ttr ends in {lasting(left)}" if left > 0 else "its ttr has passed: the next take releases it"
         if since is not None and now - since > self._patience():
@@ -244,8 +247,8 @@ class Inspection:
         if lacking := binding.installation.not_installed():
             yield Finding(str(lacking), "run install()")
             return
-        for line in binding.installation.check():
-            yield Finding(line, "install() creates what is missing; recount() counts anew")
+        for problem in self.database.unit(lambda: [*binding.installation.problems()]):
+            yield Finding(*problem)
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             mended = f"run this while no other program writes to the table, then recount():\n{ddl.rstrip()}"
             yield Finding(f"the {name} is not the one that install() creates", mended)

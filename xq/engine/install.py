@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -11,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.compile import Selector, change
-from xq.core.errors import ConfigurationError, NotInstalled, shown
+from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
+from xq.core.values import named
 from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections, counter_of
 
@@ -25,6 +27,13 @@ log = logging.getLogger("xq")
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
+
+# What no column name in a CHECK is: texts and PostgreSQL's types.
+NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
+
+
+class _Undone(Exception):
+    """Rolls back a savepoint."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,11 @@ class LostStates:
 
 class Installation:
     """The installation of one queue in one database. `structure` must be equal in every process that uses the queue."""
+
+    remedy: Final = (  # for a status that the table refuses
+        "Extend the CHECK or the type of the column, name another word in statuses=, or leave out the feature that has "
+        "the state"
+    )
 
     def __init__(
         self,
@@ -72,10 +86,13 @@ class Installation:
         """
         targets = self._targets({} if move is None else move)
         self._check_table()
+        self.dialect.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.dialect.prepare(self.store)
         if not self.missing():
             return
+        if refused := self.refused_words():
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
         try:
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process was faster
@@ -215,6 +232,51 @@ class Installation:
             f"{words[other]!r} ({other}) apart: choose others, or give it a collation that does"
             for one, other in pairs
         ]
+
+    def refused_words(self) -> list[str]:
+        """Return a message for each status that the table refuses, whatever else the row holds.
+
+        It writes each status that no row has to one row, in a savepoint that it rolls back. So it finds nothing in an
+        empty table.
+        """
+        table, found = self.dialect.source, []
+        there = {word for word, _ in self.store.execute(self.dialect.statuses_in_use)}
+        for state, word in self.dialect.words.items():
+            refusal = "" if word in there else self._refusal(word)
+            if refusal is None:
+                break
+            column = f"the column {table.name}.{table.roles['status'].column}"
+            found += [f"{column} refuses {word!r}, the status of the state {state}: {refusal}"] if refusal else []
+        return found
+
+    def _refusal(self, word: object) -> str | None:
+        """Return the database's message if it refuses a status in any row, else an empty text.
+
+        Returns None if it can try nothing now: SQLite's file is locked, or only read.
+        """
+        try:
+            with self.store.atomic():
+                for key in self.store.execute(self.dialect.any_row):
+                    self.dialect.execute(self.store, self.dialect.write_word(word), named(tuple(key)))
+                raise _Undone
+        except _Undone:
+            return ""
+        except Exception as error:
+            kind = self.store.classify(error)
+            if kind is ErrorKind.CHECK or isinstance(error, BadValue):
+                message = str(error).partition("\n")[0]  # PostgreSQL appends the row
+                return "" if self._depends_on_the_row(message) else message
+            if kind in (ErrorKind.CONFLICT, *UNANSWERED):
+                raise
+            # Else because of this row, or of this user's rights: a trigger, a unique index.
+            return None if self.store.may_pass(error) else ""
+
+    def _depends_on_the_row(self, refusal: str) -> bool:
+        """Return whether a CHECK that a message names reads other columns than the status."""
+        status = self.dialect.source.roles["status"].column.lower()
+        others = {name.lower() for name in self.dialect.columns_of(self.store, self.dialect.source.name)} - {status}
+        texts = [text for name, text in self.dialect.checks(self.store).items() if name in refusal]
+        return any(others & {*re.findall(r"\w+", NO_COLUMN.sub("", text.lower()))} for text in texts)
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
         file = self.dialect.file(self.store)  # often an empty one, made by opening a wrong path
@@ -384,32 +446,44 @@ class Installation:
 
     def check(self) -> list[str]:
         """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
+        return [line for line, _ in self.problems()]
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what `check` returns, each with its remedy."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
-        alike = [] if self.missing_columns() else self._alike()
-        found = [*missing, *([unfit] if unfit else []), *alike]
+        columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
+        yield from ((line, "run install()") for line in missing)
+        yield from (
+            (line, "change the table or the definition")
+            for line in [unfit, *(self._alike() if columns else ())]
+            if line
+        )
+        yield from ((line, self.remedy) for line in (self.refused_words() if columns else ()))
         if missing:
-            return found  # there are no counters, or those of another definition
+            return  # there are no counters, or those of another definition
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
-                found.append(f"{wrong} heads of utubes are not as the table has them: recount() repairs it")
-        found += self._unowned()
-        return found + [
-            f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
-            f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
-            for (tube, state), n in sorted(self._corrections().items())
-        ]
+                yield f"{wrong} heads of utubes are not as the table has them: recount() repairs it", "run recount()"
+        yield from ((line, "release_all() returns all taken tasks, snatch() a single one") for line in self._unowned())
+        for (tube, state), n in sorted(self._corrections().items()):
+            tasks = (
+                f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)}"
+            )
+            yield f"{tasks} were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it", "run recount()"
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.dialect.unowned)
-        if not n:
-            return []
-        then = "they return to ready when their ttr passes" if self.dialect.times_unowned else "they stay so"
-        return [
-            f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status: "
-            f"{n}; {then}; release_all() returns all taken tasks, and snatch() a single one"
-        ]
+        of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
+        return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
+
+    @property
+    def end_of_unowned(self) -> str:
+        """Returns how a taken task that has no owner ends, as the end of a sentence."""
+        if self.dialect.times_unowned:
+            return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
+        return "never returns to ready by itself: call release_all() or snatch()"
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # One statement reads both, so concurrent writes cause no difference.

@@ -167,6 +167,7 @@ class Timers:
         self.batches = batches
         self.machine = batches.machine
         self.swept_at = 0.0  # the monotonic time
+        self._refused = False  # whether the database has refused a change of `_time_unowned`
 
     def seconds(self) -> float | None:
         """Return the seconds until the next task is due: negative if one is late, None if none will be."""
@@ -193,9 +194,24 @@ class Timers:
     def sweep_batch(self) -> Swept:
         """Move a batch of due tasks for each timer, and delete a batch of old history."""
         self.database.begin_writing()
+        self._time_unowned()
         swept = [self.batches.move_due(timer) for timer in self.machine.due]
         moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
         return Swept(True, moved, self._forget(), refused, self.refresh_groups())
+
+    def _time_unowned(self) -> None:
+        """Start the ttr of the queue for the tasks that another program has made taken."""
+        dialect = self.database.dialect
+        if not dialect.times_unowned or not self.database.execute(dialect.any_untimed):
+            return
+        try:
+            self.database.unit(lambda: self.database.execute(dialect.times_unowned), transaction=True)
+        except Exception as error:
+            if not self.batches.is_refused(error):
+                raise
+            level = logging.DEBUG if self._refused else logging.WARNING  # each sweep retries it
+            self.batches.log.log(level, "ttr cannot begin for taken tasks without an owner: %s", error)
+            self._refused = True
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh dirty group heads, with `mine` only those of the open transaction. Return their number."""

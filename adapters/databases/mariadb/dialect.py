@@ -90,6 +90,11 @@ class Mariadb(MariadbObjects):
     )
     from_there = "connect to the database"
 
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        mine = f"constraint_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
+        listed = f"SELECT constraint_name, check_clause FROM information_schema.check_constraints WHERE {mine}"
+        return dict(map(tuple, store.execute(listed)))
+
     open_transactions = (
         "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
         "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "

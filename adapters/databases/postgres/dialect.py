@@ -117,6 +117,11 @@ class Postgres(PostgresObjects):
             f"{column})) WHERE attrelid = to_regclass({table}) AND attname = {column}"
         )
 
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        mine = f"contype = 'c' AND conrelid = to_regclass({self.literal(self.table_in_schema)})"
+        listed = f"SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE {mine}"
+        return dict(map(tuple, store.execute(listed)))
+
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(
             "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "

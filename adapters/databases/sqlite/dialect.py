@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -26,6 +28,7 @@ from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
+CHECK = re.compile(r"""(?:CONSTRAINT\s+["`\[]?(?P<name>\w+)["`\]]?\s+)?CHECK\s*\(""", re.IGNORECASE)
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 
 
@@ -197,6 +200,17 @@ class Sqlite(SqliteObjects):
         if self.has_history and not is_read(store):
             return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
         return None
+
+    def checks(self, store: Connections) -> Mapping[str, str]:
+        found = {}
+        mine = f"type = 'table' AND name = {self.literal(self.source.name)} COLLATE NOCASE"
+        for (sql,) in store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}"):
+            for check in CHECK.finditer(sql):
+                levels = accumulate((char == "(") - (char == ")") for char in sql[check.end() :])
+                end = next((at for at, level in enumerate(levels, check.end()) if level < 0), len(sql))
+                text = sql[check.end() : end]
+                found[check["name"] or text] = text
+        return found
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")

@@ -320,6 +320,80 @@ def test_rows_that_are_in_progress_before_the_queue_is_there_are_named_and_can_r
     assert Task.xq.check() == []
 
 
+WORDS = {"R": "new", "T": "busy", "W": "later", "D": "done"}
+
+
+def worded(make, *constraints, **status):
+    """An application's table with a row, and the queue on it, which is not installed."""
+    meta = {"constraints": [pw.SQL(each) for each in constraints]}
+    table = make.model(status=pw.CharField(**status), size=pw.IntegerField(null=True), meta=meta)
+    make.db.create_tables([table])
+    table.create(status="new")
+    features: dict[str, Any] = {"delayed": True, "keep": True, "ttr": 60, "history": True}
+    return upgraded(make, make.model(size=pw.IntegerField(null=True)), features, statuses=WORDS)
+
+
+KNOWN = "CHECK (status IN ('new', 'busy', 'done'))"
+
+
+@pytest.mark.parametrize("limit", ["column", "table", "length"])
+def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, limit):
+    lengths = not isinstance(make.db, pw.SqliteDatabase)
+    Task = (
+        worded(make, constraints=[pw.SQL(KNOWN)])
+        if limit == "column"
+        else worded(make, max_length=4)
+        if limit == "length" and lengths
+        else worded(make, f"CONSTRAINT known {KNOWN}")
+    )
+    before = made(make.db)
+    refused = r"the column task\.status refuses 'later', the status of the state W: "
+    with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
+        Task.xq.install()
+    assert "refuses 'busy'" not in str(told.value)
+    assert made(make.db) == before
+    assert [line for line in Task.xq.check() if re.search(refused, line)]
+    assert Task.get().status == "new"
+
+
+def test_the_doctor_names_a_status_that_the_table_refuses_since_and_looking_leaves_no_trace(make):
+    Task = worded(make)
+    Task.xq.install()
+    before = (Task.stats(), Task.get().status, list(Task.xq.History.select().dicts()))
+    assert Task.xq.check() == []
+    if isinstance(make.db, pw.SqliteDatabase):
+        return  # which adds no CHECK
+    make.db.execute_sql(f"ALTER TABLE task ADD CONSTRAINT known {KNOWN}")
+    (found,) = (found for found in Task.xq.doctor() if "refuses" in found.what)
+    assert "known" in found.what
+    assert "leave out the feature" in found.do
+    assert (Task.stats(), Task.get().status, list(Task.xq.History.select().dicts())) == before
+
+
+@pytest.mark.parametrize("name", ["", "CONSTRAINT sized "])
+def test_a_check_that_reads_other_columns_too_refuses_no_status(make, name):
+    Task = worded(make, f"{name}CHECK ((status = 'later') = (size IS NOT NULL))")
+    Task.xq.install()
+    assert Task.xq.check() == []
+    assert Task.put({"size": 5}, delay=9).status == "later"
+
+
+@pytest.mark.parametrize("features", [{}, {"ttr": True}, {"ttr": 60}], ids=str)
+def test_a_row_that_another_program_makes_taken_gets_the_ttr_of_the_queue_or_is_said_to_stay(make, features):
+    Task = make(features, roles=("runat", "owner"))
+    begun = Task.create(status="T")
+    until = "when the ttr of the queue passes" if features.get("ttr") == 60 else "never returns to ready"
+    (line,) = Task.xq.check()
+    assert line.startswith("tasks that are taken (T) and have no owner")
+    (found,) = Task.xq.doctor()
+    assert (found.what, "release_all()" in found.do) == (line, True)
+    for told in (line, Task.xq.why(begun.id)[-1]):
+        assert until in told
+    assert Task.xq.sweep() == 0
+    Task.xq.clock.tick(60)
+    assert Task.xq.sweep() == (features.get("ttr") == 60)
+
+
 @pytest.mark.parametrize("more", [{}, {"history": True}], ids=["", "history"])
 def test_tasks_are_moved_where_they_are_told_to_go(make, more):
     words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "Z": "zombie", "D": "done"}
