@@ -83,8 +83,9 @@ class Installation:
                     moves = self._moves(targets)
                     if not drop_history:
                         self._check_history()
+                    is_new = not self._recorded()
                     self.create(moves)
-                    for line in self._unowned():
+                    for line in [*self._unowned(), *(self._deleted_by_ack() if is_new else ())]:
                         log.warning("the queue %s is installed: %s", self.store.name, line)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
@@ -409,6 +410,14 @@ class Installation:
         return [
             f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status: "
             f"{n}; {then}; release_all() returns all taken tasks, and snatch() a single one"
+        ]
+
+    def _deleted_by_ack(self) -> list[str]:
+        if not self.dialect.machine.ack_deletes or not self.store.execute(self.dialect.any_row):
+            return []
+        return [
+            f"the table {self.store.table} has rows, and an ack deletes the row of its task; "
+            "the feature keep leaves it in the table, and zombie for a while"
         ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:
