@@ -50,21 +50,23 @@ class HistoryTable(Terms):
         )
 
     def history(self, of: Iterable[str]) -> str:
-        """Return a query of the history, with the time in each state. `of` names its conditions: key, since, until."""
+        """Return a query of the history, with the time in each state. `of` has key, after, since or until."""
         conditions = {
             "key": f"{self.quote('key')} = {self.key_in_history([f':k{i}' for i in range(len(self.keys))])}",
+            "after": "id > :after",
             "since": "at_us >= :since",
             "until": "at_us < :until",
         }
-        asked = [conditions[name] for name in of if name != "key"]
+        asked = [conditions[name] for name in of if name not in ("key", "after")]
         if self.history_kept < math.inf:
             asked.append(f"at_us >= {self._forgotten_before}")
-        whose = f" WHERE {conditions['key']}" if "key" in of else ""
+        which = [conditions[name] for name in of if name in ("key", "after")]
+        within = f" WHERE {' AND '.join(which)}" if which else ""
         columns = ", ".join(map(self.quote, self.history_columns))
         # The conditions of time are outside: the previous transition of a task may be older.
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{whose}) AS noted"
+            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{within}) AS noted"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 

@@ -54,7 +54,7 @@ class Inspections(Selectors, HistoryTable):
         return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
 
     @property
-    def any_row(self) -> str:
+    def free_row(self) -> str:
         """Returns a query of the key of one row, which it locks. It waits for none."""
         skipping = f"{self.lock} SKIP LOCKED" if self.lock else ""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} LIMIT 1{skipping}"

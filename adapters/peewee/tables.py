@@ -52,7 +52,14 @@ def model_of(found: pw.Database, table: str) -> type[pw.Model]:
 
 
 def _introspector(found: pw.Database) -> Introspector:
-    return Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
+    made = Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
+    made.metadata._clean_default = _default
+    return made
+
+
+def _default(kind: type, default: str | None) -> str | None:
+    """Return the default of a column, which is SQL in each database: Peewee would quote it."""
+    return None if issubclass(kind, pw.AutoField) or str(default).upper() == "NULL" else default
 
 
 class _Columns(SqliteMetadata):
@@ -69,11 +76,11 @@ class _Columns(SqliteMetadata):
 
 @contextmanager
 def _connected(where: str) -> Iterator[pw.Database]:
-    """Connect to the database of a URL for the block. Raises Error for one of the database, BadValue without a file."""
+    """Connect to the database of a URL for the block. Raises Error for one of the database, and without its file."""
     found = database(where)
     file = str(found.database)
     if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
-        raise BadValue(f"there is no file {shown(file)}")  # SQLite would make an empty one
+        raise Error(f"there is no file {shown(file)}")  # SQLite would make an empty one
     with database_errors(), found.connection_context():
         yield found
 
@@ -85,6 +92,10 @@ def database_errors() -> Iterator[None]:
         yield
     except pw.PeeweeException as error:
         raise Error(f"the database fails: {error}") from error
+    except TypeError as error:
+        if "keyword argument" not in str(error):
+            raise
+        raise BadValue(f"the driver does not have a parameter that the URL has: {error}") from error
 
 
 def queue_of(where: str, table: str) -> Queue[Any]:
@@ -150,8 +161,19 @@ def _features(recorded: Mapping[str, Any]) -> dict[str, Any]:
     return {name: "required" if (name, value) == ("id", "callable") else value for name, value in recorded.items()}
 
 
-def upgraded(where: str, table: str, fields: Mapping[str, str], features: Mapping[str, Any]) -> Queue[Any]:
-    """Return a queue of a plain table, not installed yet. Raises BadValue, ConfigurationError.
+def words(where: str, table: str, column: str) -> dict[Any, int]:
+    """Return the number of rows of each value that a column has, the most frequent first; none without the column."""
+    with _connected(where) as found:
+        field = (model := model_of(found, table))._meta.columns.get(column)
+        n = pw.fn.COUNT(pw.SQL("1"))
+        rows: Any = model.select(field, n).group_by(field).order_by(n.desc()).tuples() if field else ()
+        return dict(rows)
+
+
+def upgraded(
+    where: str, table: str, fields: Mapping[str, str], features: Mapping[str, Any], statuses: Mapping[str, str]
+) -> Queue[Any]:
+    """Return a queue of a plain table, not installed yet. Raises BadValue, Error; ConfigurationError if it is unfit.
 
     Its model has a column more for each timer of the features that no column is given for: `add_columns` adds them.
     """
@@ -168,35 +190,37 @@ def upgraded(where: str, table: str, fields: Mapping[str, str], features: Mappin
                 f"{table} has no column {shown(column)} for the role {shown(role)}: "
                 f"there are {', '.join(model._meta.columns)}"
             )
-    return upgrade(model, {role: _field(model, column) for role, column in fields.items()}, features, methods=False)
+    status = model._meta.columns[fields["status"]]
+    if is_unknown := status.declared == "USER-DEFINED":  # of PostgreSQL: as a text, so that an enum is refused by name
+        model._meta.add_field(status.name, pw.TextField(column_name=status.column_name))
+    roles = {role: _field(model, column) for role, column in fields.items()}
+    is_number = isinstance(status, pw.IntegerField)
+    own = {state: int(word) if is_number and word.isdecimal() else word for state, word in statuses.items()}
+    queue: Queue[Any] = upgrade(model, roles, features, statuses=own or None, methods=False)
+    with database_errors(), queue.adapter.store.briefly_connected():
+        queue.adapter.installation.dialect.refuse(queue.adapter.store)
+    if is_unknown:
+        raise BadValue(f"the column {table}.{status.column_name} is neither text nor an integer")
+    return queue
 
 
-def new_columns(where: str, queue: Queue[Any]) -> list[pw.Field]:
-    """Return the fields of a queue's model that its table lacks."""
-    meta = queue.adapter.store.model._meta
-    with _connected(where) as found:
-        there = {column.name for column in found.get_columns(meta.table_name)}
-    return [field for field in meta.sorted_fields if field.column_name not in there]
+def new_columns(queue: Queue[Any]) -> list[pw.Field]:
+    """Return the fields of the model of `upgraded` that its table lacks."""
+    return [field for field in queue.adapter.store.model._meta.sorted_fields if not hasattr(field, "declared")]
 
 
 def add_columns(where: str, queue: Queue[Any]) -> None:
     """Add the columns to the table of a queue that it lacks. Raises Error."""
-    added = new_columns(where, queue)
     with _connected(where) as found:
         migrator = SchemaMigrator.from_database(found)
         table = queue.adapter.store.model._meta.table_name
-        migrate(*(migrator.add_column(table, field.column_name, field) for field in added))
-
-
-def rows(queue: Queue[Any]) -> int:
-    """Return the number of rows of a queue's table, also of those that are no tasks."""
-    return int(queue.adapter.store.model.select().count())
+        migrate(*(migrator.add_column(table, field.column_name, field) for field in new_columns(queue)))
 
 
 def source(where: str, table: str, queue: Queue[Any]) -> str:
     """Return a Python program that defines this queue. It names no password."""
     with _connected(where) as found:
-        described = _introspector(found).introspect(table_names=[table], literal_column_names=True)
+        described, quote = _introspector(found).introspect([table], literal_column_names=True), found.quote
     columns: Mapping[str, Any] = described.columns[table]
     key = described.primary_keys[table]
     if wrong := [
@@ -204,8 +228,9 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
     ]:
         raise BadValue(f"the program cannot name the column {shown(wrong[0])}: write the model, and upgrade that")
     for column in columns.values():
-        _make_plain(column, described.columns)
+        _make_plain(column, described.columns, quote)
         column.name = _name_in_python(column.name)
+        column.nullable = column.nullable and column.column_name not in key  # SQLite says so of a key
         column.primary_key = column.primary_key and len(key) == 1
     key = [columns[each].name for each in key]
     kinds = [column.field_class for column in columns.values()]
@@ -214,6 +239,8 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
     shown_url = without_password(url)
     given = "".join(f", {option}={value!r}" for option, value in parameters.items())
     methods = ", methods=False" if any(column.name in VERBS for column in columns.values()) else ""
+    features, statuses = (dict(queue.adapter.definition[part] or {}) for part in ("features", "statuses"))
+    own_words = f", statuses={statuses!r}" if statuses else ""
     fields = {role: _name_in_python(field) for role, field in queue.roles.items()}
     lines = [
         "import xq",
@@ -226,7 +253,7 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
         "",
         f"class {name}(Model):",
         *(f"    {column.get_field()}" for column in columns.values()),
-        *(f"    {field.name} = {type(field).__name__}(null=True)" for field in new_columns(where, queue)),
+        *(f"    {field.name} = {type(field).__name__}(null=True)" for field in new_columns(queue)),
         "",
         "    class Meta:",
         "        database = db",
@@ -234,21 +261,33 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
         *([f"        primary_key = CompositeKey({', '.join(map(repr, key))})"] if len(key) > 1 else []),
         "",
         "",
-        f"xq.upgrade({name}, fields={fields!r}, features={dict(queue.adapter.definition['features'])!r}{methods})",
+        f"xq.upgrade({name}, fields={fields!r}, features={features!r}{own_words}{methods})",
     ]
     return "\n".join(lines)
 
 
-def _make_plain(column: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give a column the type of its values: the program has no model of a table that it refers to."""
+def _make_plain(column: Any, columns: Mapping[str, Mapping[str, Any]], quote: str) -> None:
+    """Give a column the type of its values, since the program has no model of a table that it refers to.
+
+    Its default and the reference become constraints in SQL.
+    """
+    constraints = [f"DEFAULT ({column.default})"] if column.default else []  # SQLite has it without the parentheses
     target = column
     while target.is_foreign_key():
-        others = columns[target.foreign_key.dest_table]
-        named = others.get(target.foreign_key.dest_column)  # else it is the primary key
+        key, others = target.foreign_key, columns[target.foreign_key.dest_table]
+        named = others.get(key.dest_column)  # else it is the primary key
         target = named or next(each for each in others.values() if each.is_primary_key())
+        if key is column.foreign_key:
+            ways = {"DELETE": key.on_delete, "UPDATE": key.on_update}
+            on = [f" ON {what} {how}" for what, how in ways.items() if how not in (None, "", "NO ACTION")]
+            names = [name.join(quote) for name in (key.dest_table, target.column_name)]
+            constraints.append(f"REFERENCES {names[0]} ({names[1]}){''.join(on)}")
     if target is not column:
         column.field_class = VALUES.get(target.field_class, target.field_class)
-        column.extra_parameters = target.extra_parameters
+    column.default, column.extra_parameters = None, {**(target.extra_parameters or {})}
+    column.extra_parameters.pop("constraints", None)  # of the target
+    if constraints:
+        column.extra_parameters["constraints"] = f"[{', '.join(f'SQL({each!r})' for each in constraints)}]"
     if column.field_class is UnknownField:
         column.field_class = pw.BareField
 

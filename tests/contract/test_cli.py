@@ -102,7 +102,11 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("operations", "--cancel"), 2, "say which operation"),
     (("operations", "7", "--cancel"), 1, "there is no operation 7 in"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
-    (("act", "kill", "state:T"), 1, "kill 1 tasks of Task (state:T)? There is no terminal to ask on: say --yes"),
+    (
+        ("act", "kill", "state:T"),
+        1,
+        "kill 1 tasks of Task (state:T), and delete their rows of the table task? There is no",
+    ),
 ]
 
 
@@ -116,6 +120,29 @@ def test_a_command_that_is_refused_says_why_and_changes_nothing(make, run, subte
             assert (said, said.code) == ("", code)
             assert " ".join(words.split()) in " ".join(said.errors.replace("│", " ").split())
             assert (Task.stats(), Task.xq.operations()) == (seen, [])
+
+
+FAILING = {
+    'raise RuntimeError("no\\nsettings")': "RuntimeError: no settings ({file}, line 1)",
+    "\nimport nosuch": "ModuleNotFoundError: No module named 'nosuch' ({file}, line 2)",
+    "\ndef f(:": "SyntaxError: invalid syntax (broken.py, line 2)",
+}
+
+
+@pytest.mark.parametrize("program", FAILING)
+def test_an_error_of_the_applications_module_is_told_in_one_line(run, program, tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = run(None, "stats", target="broken:Page")
+    error = FAILING[program].format(file=tmp_path / "broken.py")
+    assert (said, said.code) == ("", 1)
+    assert said.errors == f"xq: broken:Page cannot be imported from this directory: {error}\n"
+
+
+def test_a_parameter_of_a_url_that_its_driver_lacks_is_named(run):
+    for command in ("stats", "tubes"):
+        said = run(None, command, target="mariadb://ann@127.0.0.1:1/app?sslmode=on")
+        assert (said.code, said.errors.count("\n"), "'sslmode'" in said.errors) == (1, 1, True)
 
 
 def test_a_target_that_is_none_is_refused(make, run):
@@ -133,7 +160,7 @@ def test_put_reads_one_task_or_one_from_each_line(make, run, monkeypatch):
     assert run(Task, "put", '{"name": "a"}') == "1\n"
     told = run(Task, "put", '{"name": "b"}', "--delay", 5, "--json").json
     assert (told["key"], told["state"], told["fields"]["name"]) == (2, "W", "b")
-    assert run(Task, "put", "-", stdin='{"name": "c"}\n\n{"name": "d"}\n').errors == "2 tasks put\n"
+    assert run(Task, "put", "-", stdin='\ufeff{"name": "c"}\n\n{"name": "d"}\n').errors == "2 tasks put\n"
     said = run(Task, "put", "-", stdin='{"name": "e"}\n\n{"name": "f"}\n{"name": "g"}\nno\n')
     assert said.errors.startswith("2 tasks are put, those of the lines up to 3: go on behind these\n")
     assert (said.code, "line 5: a task is a JSON object" in said.errors) == (2, True)
@@ -149,6 +176,24 @@ def test_peek_shows_a_task_without_control_characters_and_its_traceback_line_by_
     assert ["error", "ValueError:", "no"] in said.lines
     assert said.endswith("\nTraceback:\n  line 1\n")
     assert "\x1b" not in run(Task, "why", fail(Task, "ValueError: \x1b]0;"))
+
+
+class Escaped(pw.TextField):
+    """Text of which the database stores what it cannot hold as escapes."""
+
+    def db_value(self, value):
+        return json.dumps(value)
+
+    def python_value(self, value):
+        return json.loads(value)
+
+
+def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(make, run):
+    Task = make({}, attributes={"note": Escaped(default=""), "price": pw.DoubleField(default=1_234_567.25)})
+    half = '"\\ud83d"'
+    assert run(Task, "put", f'{{"note": {half}, "size": 1800000000}}', "--json").json["fields"]["note"] == "\ud83d"
+    assert f'"note": {half}' in run(Task, "peek", 1, "--json")
+    assert {"1800000000", "1234567.25", "\N{REPLACEMENT CHARACTER}"} <= {*run(Task, "list").lines[1]}
 
 
 def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_state_first(make, run):
@@ -208,6 +253,11 @@ def test_the_transitions_of_a_task_are_shown(make, run):
     told = run(Task, "history", 1, "--json").json
     assert [f"{each['source']}-{each['target']} {each['event']}" for each in told] == ["X-R put", "R-T take", "T-D ack"]
     assert len(run(Task, "history").lines) == 5
+    last = run(Task, "history", "-n", 2)
+    assert [line[3] for line in last.lines[1:]] == ["T", "X"]
+    assert last.errors == "the last 2; there are earlier ones: -n shows more\n"
+    (acked,) = run(Task, "history", 1, "-n", 1, "--json").json
+    assert (acked["event"], acked["seconds_in_source"]) == ("ack", 0)
     moves = [line.split()[3] for line in run(Task, "tail", "--once").splitlines()]
     assert moves == ["X-R", "R-T", "T-D", "X-R"]
     for arguments, n in ((("-n", 2, "--json"), 2), ((2,), 1), ((1, "-n", 1), 1)):
@@ -223,7 +273,7 @@ def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):
     Task.take()
     lines = run(Task, "stats").lines
     assert ["R", "Ready", "999", "999"] in lines
-    assert ["X-R", "1,000", "1,000"] in lines
+    assert ["X-R", "1000", "1000"] in lines
     told = run(Task, "stats", "--json").json
     assert (told["counts"]["T"], told["tube"]["x"]["counts"]["R"], told["paused"]) == (1, 999, [])
     fail(Task, "ValueError: no")
@@ -354,7 +404,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     Task.xq.pause()
     found = doctor(run, Task)
     assert found["the queue is paused"] == "resume() ends that"
-    assert found["buried tasks: 1"] == "look at their errors, then dig or kill them"
+    assert found["buried tasks: 1"] == "look at their errors, then dig them; kill deletes rows of the table task"
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     late = "schedules that are due and have put no task: 1 ('hourly'), the first for 2 h"
     assert late not in doctor(run, Task)
@@ -420,6 +470,19 @@ def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
     assert run(Task, "health", "--max-buried", 1) == f"late app:Page {late}\n"
     assert run(Task, "health", "--max-buried", 1, "--max-age", 601).code == 0
     assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)
+
+
+def test_health_tells_of_every_target_and_of_each_that_does_not_answer(make, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.db").write_text("no database " * 100)
+    away = [f"{scheme}://ann@127.0.0.1:1/app{of}" for scheme in ("postgresql", "mariadb") for of in ("", "#orders")]
+    files = ["sqlite:///none.db", "sqlite:///none.db#orders", "sqlite:///text.db", "sqlite:///text.db#orders"]
+    said = run(make(FULL), "health", *away, "json:nothing", *files, target="app:Page")
+    told = [line.split()[:2] for line in said.splitlines()]
+    dead = [["unreachable", target] for target in (*away, *files)]
+    assert told == [["healthy", "app:Page"], *dead[:4], ["error", "json:nothing"], *dead[4:]]
+    assert (said.code, Path("none.db").exists()) == (5, False)
+    assert run(make(FULL, attributes={"table_name": "other"}), "health", "json:nothing", target="app:Page").code == 1
 
 
 def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_takes(make, run):

@@ -259,7 +259,8 @@ def test_all_that_a_filter_shows_are_moved_with_a_reason_and_a_kill_asks_for_the
     assert (last.event, last.actor, last.reason) == ("dig", "console", "it answers again")
     assert [row[0] for row in cells(shown(here, "/q/Task/operations"))] == ["dig"]
     form = {"verb": "kill", "scope": "all", "filter": "state:buried"}
-    assert "Type <b>Task</b>" in post(here, "preview", **form).text
+    asked = post(here, "preview", **form).text
+    assert ("Type <b>Task</b>" in asked, "It deletes the rows of the table task" in asked) == (True, True)
     assert post(here, "act", **form).status_code == 400
     assert pages.count() == 9
     assert "Kill: done" in run(here, "kill", filter="state:buried", sure="Task")

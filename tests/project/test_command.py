@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -148,9 +148,20 @@ def test_tail_follows_the_transitions_and_its_reader_may_end_early(app):
         assert "X-R put" in tail.stdout.readline()
         xq(app, "kill", "app:Page", "1", "--yes")
         assert "R-X kill" in tail.stdout.readline()
-    piped = f"{sys.executable} -m xq tail app:Page --once | head -n 1"
-    ran = subprocess.run(piped, shell=True, cwd=app, env=environment(), capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr, len(ran.stdout.splitlines())) == (0, "", 1)
+    for line in ("tail app:Page --once", "--help", "stats app:Page", "ddl app:Page"):
+        piped = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m xq {line} | true"]
+        ran = subprocess.run(piped, cwd=app, env=environment(), capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_an_output_whose_encoding_lacks_a_character_has_its_number(app):
+    xq(app, "put", "app:Page", '{"url": "\u00e4 \u6771\u4eac"}')
+    seen = [
+        xq(app, *line, PYTHONIOENCODING="ascii") for line in (("list", "app:Page"), ("peek", "app:Page", "1", "--json"))
+    ]
+    assert [code for code, *_ in seen] == [0, 0]
+    assert r"\xe4 \u6771\u4eac" in seen[0][1]
+    assert json.loads(seen[1][1])["fields"]["url"] == "\u00e4 \u6771\u4eac"
 
 
 def test_the_shell_completes_states_and_tubes(app):
@@ -207,7 +218,7 @@ def test_what_destroys_asks_on_a_terminal(app):
     xq(app, "put", "app:Page", "{}")
     for answer, left in ((b"n\n", 1), (b"y\n", 0)):
         with on_a_terminal(app, "truncate", "app:Page") as (terminal, process):
-            read_until(terminal, "Delete all 1 tasks of Page? [y/N]")
+            read_until(terminal, "Delete all 1 tasks of Page, and their rows of the table page? [y/N]")
             os.write(terminal, answer)
             assert process.wait(STUCK) == (1 if left else 0)
         assert told(app, "stats", "app:Page")["counts"]["R"] == left
@@ -233,25 +244,37 @@ def with_tables(folder: Path, *statements: str) -> None:
         db.executescript(";".join(statements))
 
 
-@pytest.mark.parametrize(
-    ("kind", "scheme", "serial"),
-    [("sqlite", "", ""), ("postgres", "postgresql", "SERIAL"), ("mariadb", "mariadb", "INTEGER AUTO_INCREMENT")],
-)
-def test_a_plain_table_becomes_a_queue(kind, scheme, serial, tmp_path):
-    with database_on(SERVERS[kind]) if scheme else nullcontext((None, "")) as (server, name):
-        if server is None:
-            url = SQLITE
-            with_tables(tmp_path, TABLE.format(serial="INTEGER PRIMARY KEY", real="REAL"))
-        else:
-            url = scheme + server.url(name)[server.url(name).index("://") :]
-            if kind == "postgres":  # which asks for no password, and so takes any
-                url = url.replace("@", ":SECRET@")
-            with closing(server.peewee(name)) as db:
-                db.execute_sql(TABLE.format(serial=f"{serial} PRIMARY KEY", real="DOUBLE PRECISION"))
+KINDS = {
+    "sqlite": ("", "INTEGER PRIMARY KEY", "REAL"),
+    "postgres": ("postgresql", "SERIAL PRIMARY KEY", "DOUBLE PRECISION"),
+    "mariadb": ("mariadb", "INTEGER AUTO_INCREMENT PRIMARY KEY", "DOUBLE PRECISION"),
+}
+
+
+@contextmanager
+def database_with(kind: str, folder: Path, *statements: str) -> Iterator[str]:
+    """The URL of a fresh database with tables."""
+    scheme, serial, real = KINDS[kind]
+    statements = tuple(statement.format(serial=serial, real=real) for statement in statements)
+    if not scheme:
+        with_tables(folder, *statements)
+        yield SQLITE
+        return
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        for statement in statements:
+            db.execute_sql(statement)
+        yield scheme + server.url(name)[server.url(name).index("://") :]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_table_becomes_a_queue(kind, tmp_path):
+    with database_with(kind, tmp_path, TABLE) as url:
+        if kind == "postgres":  # which asks for no password, and so takes any
+            url = url.replace("@", ":SECRET@")
         target, hidden = f"{url}#orders", url.replace("SECRET", "...")
         code, out, err = xq(tmp_path, "upgrade", url, "orders", *UPGRADE)
         assert (code, "class Orders(Model):" in out, "say --yes" in err) == (1, True, True)
-        assert told(tmp_path, "upgrade", url, "orders", *UPGRADE) == {"model": out.removesuffix("\n")}
+        assert told(tmp_path, "upgrade", url, "orders", *UPGRADE) == {"model": out.removesuffix("\n"), "words": {}}
         done = f"orders is a queue: xq stats '{hidden}#orders'\n"
         assert xq(tmp_path, "upgrade", url, "orders", *UPGRADE, "--yes") == (0, out, done)
         assert "SECRET" not in out
@@ -267,6 +290,57 @@ def test_a_plain_table_becomes_a_queue(kind, scheme, serial, tmp_path):
         code, out, _ = xq(tmp_path, "worker", "jobs:ship", "--queue", target, "--until-empty")
         assert (code, out) == (0, "shipped a\n")
         assert xq(tmp_path, "worker", target)[0] == 2
+
+
+LIVE = (
+    "CREATE TABLE people (id {serial})",
+    "CREATE TABLE orders (id {serial}, who INTEGER NOT NULL REFERENCES people (id), status VARCHAR(10) NOT NULL, "
+    "made TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    "INSERT INTO people (id) VALUES (7)",
+    "INSERT INTO orders (who, status) VALUES (7, 'paid'), (7, 'sent'), (7, 'paid')",
+)
+MADE = """
+import model
+key = model.Copied.create(who=7, status="paid")
+assert str(model.Copied.get().made).startswith("20")
+assert [each.dest_table for each in model.db.get_foreign_keys("copied")] == ["people"]
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_with_rows_becomes_a_queue_with_its_own_words_if_it_is_said_what_an_ack_does(kind, tmp_path):
+    with database_with(kind, tmp_path, *LIVE) as url:
+        code, _, err = xq(tmp_path, "upgrade", url, "orders", "--yes")
+        assert (code, "the column status has 'paid' 2, 'sent' 1\n" in err, "--delete-done" in err) == (2, True, True)
+        err = xq(tmp_path, "upgrade", url, "orders", "--features", "keep")[2]
+        assert "--statuses 'R=..., T=..., D=...' (statuses={'R': ..., 'T': ..., 'D': ...} in the model)\n" in err
+        assert "xq: An ack keeps the row. Install the queue orders? There is no terminal" in err
+        assert "An ack deletes the row." in xq(tmp_path, "upgrade", url, "orders", "--delete-done")[2]
+        words = ("--features", "keep", "--statuses", "R=paid,T=busy, D=sent")
+        code, out, _ = xq(tmp_path, "upgrade", url, "orders", *words, "--yes")
+        assert (code, told(tmp_path, "stats", url)["counts"]) == (0, {"R": 2, "T": 0, "D": 1})
+        (tmp_path / "model.py").write_text(out.replace("orders", "copied").replace("Orders", "Copied"))
+        created = python(tmp_path, f"import model; model.db.create_tables([model.Copied]){MADE}")
+        assert (created.returncode, created.stderr) == (0, ""), out + created.stderr
+        assert told(tmp_path, "stats", "model:Copied")["counts"]["R"] == 1
+
+
+def test_upgrade_asks_whether_an_ack_keeps_the_row(tmp_path):
+    with_tables(tmp_path, *(each.format(serial="INTEGER PRIMARY KEY") for each in LIVE))
+    with on_a_terminal(tmp_path, "upgrade", SQLITE, "orders") as (terminal, process):
+        read_until(terminal, "and an ack deletes the row of its task. Keep it instead")
+        os.write(terminal, b"y\n")
+        read_until(terminal, "An ack keeps the row. Install the queue orders?")
+        os.write(terminal, b"y\n")
+        assert process.wait(STUCK) == 0
+    assert "D" in told(tmp_path, "stats", SQLITE)["counts"]
+
+
+def test_a_status_that_is_an_enum_of_postgresql_is_refused_with_the_remedy_of_install(tmp_path):
+    enum = "CREATE TYPE states AS ENUM ('R', 'T')", "CREATE TABLE orders (id {serial}, status states)"
+    with database_with("postgres", tmp_path, *enum) as url:
+        code, _, err = xq(tmp_path, "upgrade", url, "orders", "--yes")
+        assert (code, "its status is of the type states, an enum" in err, "TYPE text" in err) == (1, True, True)
 
 
 # a database
@@ -321,11 +395,23 @@ def test_the_tubes_of_a_database_are_made_and_used(tmp_path):
     assert tubes("put", "mail", '{"to": "a"}')[1] == "id=1 state=r data={'to': 'a'}\n"
     assert json.loads(tubes("--json")[1])["mail"]["ready"] == 1
     assert (tubes("delete", "mail", "1")[0], tubes("delete", "mail", "1", "--yes")[0]) == (1, 0)
-    assert tubes("put", "nothing", "1")[2] == "xq: there is no tube 'nothing': there are mail\n"
+    assert tubes("put", "nothing", "1")[2] == "xq: there is no tube 'nothing': there are 'mail'\n"
     assert tubes("drink", "mail")[0] == 2
     assert tubes("kick", "mail", "many")[2].startswith("xq: ")
     assert tubes("drop", "mail", "--yes")[0] == 0
     assert json.loads(tubes("--json")[1]) == {}
+
+
+def test_tubes_of_a_type_that_only_its_program_has_are_listed_and_used_with_its_module(tmp_path):
+    register = 'import xq\nqueue = xq.Tubes("sqlite:///tubes.db")\nqueue.register_driver("mine", {"history": True})\n'
+    (tmp_path / "mine.py").write_text(register)
+    python(tmp_path, "import mine; mine.queue.create_tube('mails', 'mine')")
+    code, out, err = xq(tmp_path, "tubes", "sqlite:///tubes.db")
+    assert (code, out.split()[-2:], "its type 'mine' is not registered here" in err) == (0, ["mails", "mine"], True)
+    put = ("tubes", "sqlite:///tubes.db", "put", "mails", "1800000000")
+    assert "of the type 'mine', which register_driver has not registered" in xq(tmp_path, *put)[2]
+    assert xq(tmp_path, *put, "--import", "mine")[:2] == (0, "id=1 state=r data=1800000000\n")
+    assert told(tmp_path, "tubes", "sqlite:///tubes.db", "--import", "mine")["mails"]["ready"] == 1
 
 
 def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):

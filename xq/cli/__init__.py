@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -15,11 +16,18 @@ def main() -> None:
         sys.exit(f"xq: the command line needs {error.name}: pip install '.[cli]' in the checkout of xq")
     from xq.core.errors import Error
 
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # an encoding may lack characters
     try:
-        app(prog_name="xq")
+        try:
+            app(prog_name="xq")
+        finally:
+            sys.stdout.flush()
     except Error as error:
         print("xq:", *str(error).split(), file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:  # the reader of the output has seen enough
-        sys.stderr.close()
+    except (SystemExit, BrokenPipeError) as end:
+        if BrokenPipeError not in (type(end), type(end.__context__)):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of the output has seen enough
         sys.exit(0)

@@ -45,7 +45,8 @@ def act(
         content = {"event": planned.event, "filter": planned.filter, **numbers, "tasks": told}
         return Answer(content, table(queue, told), f"{planned.event} would move {n} tasks{looked}")
     if planned.event in DESTROY or sys.stdin.isatty():
-        ask(f"{planned.event} {n} tasks of {queue.name} ({filter})?", yes)
+        rows = f", and delete their rows of the table {queue.adapter.store.table}" if planned.event == "kill" else ""
+        ask(f"{planned.event} {n} tasks of {queue.name} ({filter}){rows}?", yes)
     made = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     return _run(made, preview.n / chunk if preview.exact else None)
 

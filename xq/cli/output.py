@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as parser
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -49,12 +50,15 @@ class Answer(NamedTuple):
 
 def json_text(content: Any, indent: int | None = 2) -> str:
     """Return content as JSON: times as ISO 8601, bytes in URL-safe base64, what has no other form as text."""
-    from pydantic_core import to_json
+    from pydantic_core import to_jsonable_python
 
     def other(value: Any) -> Any:
         return bytes(value) if isinstance(value, memoryview) else str(value)
 
-    return to_json(content, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=other).decode()
+    plain = parser.dumps(to_jsonable_python(content, bytes_mode="base64", fallback=other))
+    ascii = not sys.stdout.encoding.lower().startswith("utf")
+    known = parser.loads(plain, parse_constant=str)  # JSON has no infinity
+    return parser.dumps(known, indent=indent, ensure_ascii=ascii)
 
 
 def table(rows: Sequence[Mapping[str, Any]], width: int) -> Any:
@@ -79,8 +83,6 @@ def shown(value: Any, most: int = sys.maxsize) -> str:
     """Return a value in one line without control characters, of at most so many characters. Times are in UTC."""
     if value is None:
         return ""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
     if isinstance(value, (bytes, bytearray, memoryview)):
         content = bytes(value)
         return content.hex().upper() if len(content) <= DIGITS else f"<{len(content):,} bytes>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as parser
+import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of
 from xq.core.filters import quoted
 from xq.core.words import NAMES
 
+MOST = 20  # words of a column that upgrade shows
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
 
 # numbers
@@ -104,7 +106,8 @@ def _calls(name: str, key: str, words: str, help: str, question: str = "") -> Ca
         return Answer({key: queue.name if result is None else result}, [], words.format(n=result, name=queue.name))
 
     def asked(queue: Queue, yes: Yes = False) -> Answer:
-        ask(question.format(n=queue.count() if "{n" in question else "", name=queue.name), yes)
+        n = queue.count() if "{n" in question else ""
+        ask(question.format(n=n, name=queue.name, table=queue.adapter.store.table), yes)
         return call(queue)
 
     made = asked if question else call
@@ -125,7 +128,13 @@ METHODS = [
         "Set the counters of transitions to zero. Those of the states stay.",
         "Set the counters of the transitions of {name} to zero?",
     ),
-    _calls("truncate", "deleted", "{n:,} tasks deleted", "Delete all tasks.", "Delete all {n:,} tasks of {name}?"),
+    _calls(
+        "truncate",
+        "deleted",
+        "{n:,} tasks deleted",
+        "Delete all tasks, in whatever state they are.",
+        "Delete all {n:,} tasks of {name}, and their rows of the table {table}?",
+    ),
     _calls(
         "uninstall",
         "uninstalled",
@@ -154,31 +163,47 @@ def upgrade(
     status: Annotated[str, Option(help="The column of the state.")] = "status",
     field: Annotated[list[str] | None, Option(help="A column for a role, as runat=run_at; may be repeated.")] = None,
     features: Annotated[str, Option(help="Names, some with a value: keep,ttr=60,unique=WRT.")] = "",
+    statuses: Annotated[str, Option(help="Your words for states: R=new,T=working,D=done.")] = "",
+    delete_done: Annotated[bool, Option("--delete-done", help="An ack deletes the row of a table with rows.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Make a plain table a queue: print its model in Python, and install it after asking."""
-    from xq.adapters.peewee.tables import add_columns, new_columns, rows, source, upgraded
+    from xq.adapters.peewee.tables import add_columns, new_columns, source, upgraded, words
 
-    columns = {"status": status, **pairs(field or ())}
-    queue = upgraded(url, name, columns, pairs(filter(None, features.replace(" ", "").split(",")), alone=True))
+    columns, on = {"status": status, **pairs(field or ())}, pairs(split(features), alone=True)
+    there, own = words(url, name, columns["status"]), pairs(split(statuses), read=str)
+    if there:
+        found = [f"{word!r} {n:,}" for word, n in there.items()]
+        say(f"the column {columns['status']} has {', '.join(found[:MOST])}{', ...' if len(found) > MOST else ''}")
+    queue = upgraded(url, name, columns, on, own)
+    if there and queue.machine.ack_deletes and not delete_done and _keeps(name, yes):
+        queue = upgraded(url, name, columns, on | {"keep": True}, own)
     program = source(url, name, queue)
-    Answer({"model": program}, [program]).print(json)
-    added = " and ".join(field.column_name for field in new_columns(url, queue))
-    ask(f"Install the queue {name} in this database{f', and add the column {added}' if added else ''}?", yes)
+    Answer({"model": program, "words": there}, [program]).print(json)
+    if not own and there.keys() - {*queue.machine.states}:
+        option, argument = (", ".join(map(form.format, queue.machine.states)) for form in ("{}=...", "{!r}: ..."))
+        say(f"to make tasks of rows with such words: --statuses '{option}' (statuses={{{argument}}} in the model)")
+    added = " and ".join(field.column_name for field in new_columns(queue))
+    does = "deletes" if queue.machine.ack_deletes else "keeps"
+    ask(f"An ack {does} the row. Install the queue {name}{f', and add the column {added}' if added else ''}?", yes)
     add_columns(url, queue)
     queue.install()
     say(f"{name} is a queue: xq stats '{public(url)}#{name}'")
-    if others := rows(queue) - queue.count():
-        say(f"{others:,} of its rows have another status, and are ignored")
 
 
-def pairs(texts: Iterable[str], alone: object = None) -> dict[str, Any]:
-    """Return NAME=VALUE as a dictionary, and NAME as one with the value `alone`, unless that is None."""
-    found = {name: data(value) if equals else alone for name, equals, value in (text.partition("=") for text in texts)}
-    if wrong := [name for name, value in found.items() if not name or value in (None, "")]:
-        raise typer.BadParameter(f"it is called with NAME=VALUE, not with {wrong[0]}")
-    return found
+def _keeps(name: str, yes: bool) -> bool:
+    """Ask whether an ack keeps the row. Refuses without a terminal, or with --yes."""
+    what = f"the table {name} has rows, and an ack deletes the row of its task"
+    if yes or not sys.stdin.isatty():
+        remedies = "--features keep leaves it, --features zombie=3600 for an hour, --delete-done deletes it"
+        raise typer.BadParameter(f"{what}: say what you want: {remedies}")
+    return typer.confirm(f"{what}. Keep it instead, as done (the feature keep)?", default=True, err=True)
+
+
+def split(text: str) -> Iterable[str]:
+    """Return the parts of a list with commas."""
+    return filter(None, map(str.strip, text.split(",")))
 
 
 def data(text: str) -> Any:
@@ -187,6 +212,14 @@ def data(text: str) -> Any:
         return parser.loads(text)
     except ValueError:
         return text
+
+
+def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any] = data) -> dict[str, Any]:
+    """Return NAME=VALUE as a dictionary, and NAME as one with the value `alone`, unless that is None."""
+    found = {name: read(value) if equals else alone for name, equals, value in (text.partition("=") for text in texts)}
+    if wrong := [name for name, value in found.items() if not name or value in (None, "")]:
+        raise typer.BadParameter(f"it is called with NAME=VALUE, not with {wrong[0]}")
+    return found
 
 
 ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, check, ddl)

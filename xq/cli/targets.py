@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
@@ -24,6 +26,7 @@ else:  # it is imported when a command runs: --help does without
     Queue = Any
 
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
+ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
 
 
 class Unreachable(Error):
@@ -33,21 +36,25 @@ class Unreachable(Error):
 def found(text: str) -> Any:
     """Return the object that `module:name.name` names, looked up from the working directory; or of an adapter."""
     sys.path[:0] = [] if "" in sys.path else [""]
-    for adapter in entry_points(group=ADAPTERS):
-        if (model := adapter.load()(text)) is not None:
-            return model
     try:
+        for adapter in entry_points(group=ADAPTERS):
+            if (model := adapter.load()(text)) is not None:
+                return model
         return pkgutil.resolve_name(text)
-    except ValueError as error:
-        if not str(error).startswith("invalid format"):  # that of the module, while it is imported
-            raise
-        raise BadParameter(
-            "a target is module:Model, as app.models:Page, or sqlite:///app.db#page, or shop.Order where "
-            f"DJANGO_SETTINGS_MODULE is set; not {shown(text)}. A table of a database has no function: "
-            "name one, as in xq worker module:function --queue URL#table"
-        ) from error
-    except (ImportError, AttributeError) as error:
-        raise Error(f"{text} cannot be imported from this directory: {error}") from error
+    except Error:
+        raise
+    except Exception as error:
+        if str(error).startswith("invalid format"):
+            raise BadParameter(
+                "a target is module:Model, as app.models:Page, or sqlite:///app.db#page, or shop.Order where "
+                f"DJANGO_SETTINGS_MODULE is set; not {shown(text)}. A table of a database has no function: "
+                "name one, as in xq worker module:function --queue URL#table"
+            ) from error
+        places = traceback.extract_tb(error.__traceback__)
+        within = [each for each in places if each.filename not in ON_THE_WAY and not each.filename.startswith("<")]
+        at = f" ({within[-1].filename}, line {within[-1].lineno})" if within else ""
+        what = f"{type(error).__name__}: {error}{at}"
+        raise Error(f"{text} cannot be imported from this directory: {what}") from error
 
 
 def queue_in(thing: Any, text: str) -> Queue:
@@ -73,12 +80,17 @@ def queue_named(text: str) -> Queue:
     from xq.adapters.peewee.tables import queue_of
 
     where, _, table = text.partition("#")
-    try:
+    with _reached():
         return queue_of(where, table)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Raise Unreachable for an error of the database, which is neither a wrong name nor a wrong definition."""
+    try:
+        yield
     except Error as error:
-        if type(error) is Error:  # neither a wrong name nor a wrong definition
-            raise Unreachable(str(error)) from error
-        raise
+        raise (Unreachable(str(error)) if type(error) is Error else error) from error.__cause__
 
 
 def all_of(text: str) -> list[Queue]:
@@ -87,7 +99,8 @@ def all_of(text: str) -> list[Queue]:
         return [queue_named(text)]
     from xq.adapters.peewee.tables import queues_of
 
-    _, queues, left_out = queues_of(text)
+    with _reached():
+        _, queues, left_out = queues_of(text)
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
     return queues

@@ -49,7 +49,7 @@ def put(
 
 def _object(text: str, where: str = "") -> dict[str, Any]:
     try:
-        found = parser.loads(text)
+        found = parser.loads(text.removeprefix("\ufeff"))  # a file of Windows may begin so
     except ValueError as error:
         raise typer.BadParameter(f"{where}a task is a JSON object: {error}") from error
     if not isinstance(found, dict):
@@ -114,16 +114,17 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     return Answer(content, [rows], "" if groups and groups.ended else words)
 
 
-def history(queue: Queue, key: AnyKey = None) -> Answer:
-    """Show the transitions of a task, or of all tasks, with the time in each state. Needs the feature history."""
-    told = [transition(each) for each in queue.history(key_of(queue, key))]
+def history(queue: Queue, key: AnyKey = None, n: Many = 1_000) -> Answer:
+    """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
+    found = queue.adapter.inspection.last(n + 1, key_of(queue, key))
+    told = [transition(each) for each in found[-n:]]
     rows = [
         {"at": exactly(each["at"])}
         | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
         | {"after": spent(each["seconds_in_source"]), "by": by(each)}
         for each in told
     ]
-    return Answer(told, [rows])
+    return Answer(told, [rows], f"the last {n:,}; there are earlier ones: -n shows more" if len(found) > n else "")
 
 
 # moving
@@ -155,7 +156,8 @@ def _move(name: str, event: str, done: str, help: str) -> Callable[..., Answer]:
 
     def asked(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
         told = described(queue, queue.peek(key_of(queue, key)))
-        ask(f"{name.capitalize()} task {key} of {queue.name}, which is {told['state']}?", yes)
+        rows = f", and delete its row of the table {queue.adapter.store.table}" if name == "kill" else ""
+        ask(f"{name.capitalize()} task {key} of {queue.name}, which is {told['state']}{rows}?", yes)
         return move(queue, key, reason, actor)
 
     made = asked if name in ("kill", "release") else move
@@ -201,7 +203,7 @@ def key_text(key: Any) -> str:
 def _cell(queue: Queue, name: str, value: Any, most: int) -> Any:
     """Return the value of a field for a table."""
     if name in queue.adapter.store.key:
-        return str(part_as_text(value))  # to be copied: without the comma of thousands
+        return str(part_as_text(value))
     if not isinstance(value, (int, float)):
         return None if value is None else shown(value, most)
     timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))

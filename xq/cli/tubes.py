@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer import Argument
+from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, json_text, shown
 from xq.cli.queues import data, pairs
-from xq.cli.targets import Json, Yes
-from xq.core.errors import Error
+from xq.cli.targets import Json, Yes, found
 
 # What each method of a tube is called with. Those that destroy ask first.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
@@ -25,6 +24,7 @@ def tubes(
     command: Annotated[str, Argument(help=f"list, create, {', '.join(ON_A_TUBE)}")] = "list",
     tube: Annotated[str, Argument(metavar="[TUBE]")] = "",
     given: Annotated[list[str] | None, Argument(metavar="[...]", help="as the command takes it")] = None,
+    imports: Annotated[list[str] | None, Option("--import", help="A module whose Tubes has types of its own.")] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -32,27 +32,42 @@ def tubes(
     from xq import Tubes
     from xq.adapters.peewee.tables import database_errors
 
+    all_tubes = Tubes(url)
+    theirs = [each for module in imports or () for each in vars(found(module)).values() if isinstance(each, Tubes)]
+    for name, driver in [driver for each in theirs for driver in each.driver.items()]:
+        if name not in all_tubes.driver:
+            all_tubes.register_driver(name, driver)
     with database_errors():
-        _answer(Tubes(url), command, tube, given or [], yes).print(json)
+        _answer(all_tubes, command, tube, given or [], yes).print(json)
 
 
-def _answer(found: Any, command: str, name: str, given: list[str], yes: bool) -> Answer:
+def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool) -> Answer:
     if command == "list":
-        told = {name: tube.statistics()["tasks"] | {"type": tube.type} for name, tube in found.tube.items()}
-        return Answer(told, [[{"tube": name} | {each: of.get(each) for each in COLUMNS} for name, of in told.items()]])
+        from xq.adapters.tubes import TubeRecords
+
+        told, hidden = dict[str, dict[str, Any]](), []
+        model = TubeRecords(all_tubes.database).model
+        known = model.select(model.name, model.type).order_by(model.name).tuples() if model.table_exists() else ()
+        for called, kind in known:
+            told[called] = {"type": kind}
+            if kind in all_tubes.driver:
+                told[called] |= all_tubes.tube[called].statistics()["tasks"]
+            else:
+                hidden.append(f"{called}: its type {kind!r} is not registered here: --import the module that does so")
+        rows = [{"tube": name} | {each: of.get(each) for each in COLUMNS} for name, of in told.items()]
+        return Answer(told, [rows], "\n".join(hidden))
     wanted = "TYPE [NAME=VALUE ...]" if command == "create" else ON_A_TUBE.get(command)
     if wanted is None:
         raise typer.BadParameter(f"there is no {command!r}: there are list, create, {', '.join(ON_A_TUBE)}")
     if not name or (not given and wanted[:1] not in ("", "[")) or (command != "create" and len(given) > bool(wanted)):
         raise typer.BadParameter(f"it is called as: xq tubes URL {command} TUBE {wanted}".rstrip())
     if command == "create":
-        found.create_tube(name, given[0], **pairs(given[1:]))
+        all_tubes.create_tube(name, given[0], **pairs(given[1:]))
         return Answer({"created": name, "type": given[0]}, [], f"the tube {name} is created")
-    if name not in found.tube:
-        raise Error(f"there is no tube {name!r}: there are {', '.join(found.tube) or 'none'}")
+    tube = all_tubes.tube[name]
     if command in DESTROY:
         ask(f"{command.capitalize()} {' '.join([*given, 'of'] if given else ['all of'])} the tube {name}?", yes)
-    result = getattr(found.tube[name], command)(*map(data, given))
+    result = getattr(tube, command)(*map(data, given))
     told = {DONE[command]: result} if command in DONE else result if command == "statistics" else result._asdict()
     line = json_text(told) if command == "statistics" else " ".join(f"{one}={shown(told[one])}" for one in told)
     return Answer(told, [line])

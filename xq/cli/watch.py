@@ -34,13 +34,14 @@ from xq.cli.targets import (
 )
 from xq.cli.tasks import by, described, exactly, spent, transition
 from xq.cli.tasks import table as tasks
+from xq.core.errors import Error
 from xq.core.machine import READY
 from xq.core.words import NAMES
 
 PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
-HEALTH = {"healthy": 0, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
+HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 SPAN = 10  # looks over which rates are computed
 ROWS = 10  # tasks and errors that are shown
 KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
@@ -71,12 +72,10 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
 
     A transaction may commit after others with greater ids, so each look reads the last LATE ids again.
     """
-    inspection, seen = queue.adapter.inspection, set[int]()
-    newest = inspection.newest()
-    if key is not None:
-        earlier = [row for row in queue.history(key) if row.id <= newest]
-        yield from earlier[max(0, len(earlier) - n) :]
-    first = since = newest if key is not None else max(0, newest - n)
+    inspection = queue.adapter.inspection
+    first = since = inspection.newest()
+    yield from (earlier := inspection.last(n, key) if n else [])
+    seen = {row.id for row in earlier}
     while True:
         for row in inspection.after(since, LATE + AT_ONCE):
             if row.id not in seen and (key is None or str(row.key) == str(key)):
@@ -119,9 +118,9 @@ def health(
                     state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
                 of = f"#{queue.name}" if len(found) > 1 else ""
                 told.append({"target": public(target) + of, "state": state, "sentence": sentence})
-        except Unreachable as error:
-            sentence = " ".join(str(error).split())
-            told.append({"target": public(target), "state": "unreachable", "sentence": sentence})
+        except Error as error:
+            state, sentence = "unreachable" if isinstance(error, Unreachable) else "error", " ".join(str(error).split())
+            told.append({"target": public(target), "state": state, "sentence": sentence})
     lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 

@@ -511,6 +511,12 @@ class Machine:
                 chosen = row
         return chosen
 
+    @property
+    def ack_deletes(self) -> bool:
+        """Returns whether an ack deletes the task."""
+        acked = self.choose(TAKEN, "ack", ())
+        return acked is not None and acked.target == ABSENT
+
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [("from", "event", "option", "to", "timed by", "brought by")]
         merged: dict[tuple[str, ...], list[str]] = {}

@@ -7,7 +7,7 @@ from string import ascii_letters
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, TAKEN, Feature, Machine
+from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
 from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, plain
 
@@ -187,8 +187,7 @@ def stored_words(machine: Machine, field: Field, statuses: Mapping[str, str | in
 def check_that_ack_keeps(machine: Machine, statuses: Mapping[str, str | int]) -> None:
     """Raise ConfigurationError if there is a word for the end of a task, and ack deletes it."""
     ends = [letter for letter in ("D", "Z") if letter in statuses and letter not in machine.states]
-    acked = machine.choose(TAKEN, "ack", ())
-    if ends and acked is not None and acked.target == ABSENT:
+    if ends and machine.ack_deletes:
         raise ConfigurationError(
             f"statuses has a word for {PLAIN.states(ends)}, but ack deletes the task: add the feature 'keep' (or "
             "'zombie', which deletes it some time later), or leave the word out"

@@ -300,7 +300,8 @@ class Inspection:
             which = "the queue" if tube is None else f"the tube {shown(tube)}"
             yield Finding(f"{which} is paused", f"resume({'' if tube is None else shown(tube)}) ends that")
         if buried := self._counts().get("B", 0):
-            yield Finding(f"buried tasks: {buried:,}", "look at their errors, then dig or kill them")
+            rows = f"rows of the table {self.database.store.table}"
+            yield Finding(f"buried tasks: {buried:,}", f"look at their errors, then dig them; kill deletes {rows}")
 
     def _ttr(self) -> Iterator[Finding]:
         timer = self.machine.timer(TAKEN, "runat")
@@ -373,6 +374,14 @@ class Inspection:
         self.history.check()
         ((newest,),) = self._run(self.database.dialect.newest_transition)
         return int(newest)
+
+    def last(self, n: int, key: object) -> list[Any]:
+        """Return the last `n` transitions of a task (`key` None: of all), in order.
+
+        Those of all tasks lack the time in a state that began more than LAST transitions earlier.
+        """
+        since = None if key is not None else self.newest() - n - LAST
+        return self.history.read(key, None, None, since)[-n:]
 
     def after(self, id: int, n: int) -> list[Any]:
         """Return the first `n` transitions after the one with this id, as instances of `Queue.History`."""

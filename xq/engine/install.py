@@ -100,8 +100,9 @@ class Installation:
                     moves = self._moves(targets)
                     if not drop_history:
                         self._check_history()
+                    is_new = not self._recorded()
                     self.create(moves)
-                    for line in self._unowned():
+                    for line in [*self._unowned(), *(self._deleted_by_ack() if is_new else ())]:
                         log.warning("the queue %s is installed: %s", self.store.name, line)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
@@ -256,7 +257,7 @@ class Installation:
         """
         try:
             with self.store.atomic():
-                for key in self.store.execute(self.dialect.any_row):
+                for key in self.store.execute(self.dialect.free_row):
                     self.dialect.execute(self.store, self.dialect.write_word(word), named(tuple(key)))
                 raise _Undone
         except _Undone:
@@ -484,6 +485,14 @@ class Installation:
         if self.dialect.times_unowned:
             return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
         return "never returns to ready by itself: call release_all() or snatch()"
+
+    def _deleted_by_ack(self) -> list[str]:
+        if not self.dialect.machine.ack_deletes or not self.store.execute(self.dialect.any_row):
+            return []
+        return [
+            f"the table {self.store.table} has rows, and an ack deletes the row of its task; "
+            "the feature keep leaves it in the table, and zombie for a while"
+        ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # One statement reads both, so concurrent writes cause no difference.

@@ -24,7 +24,7 @@ EFFECTS: Final = {
     "release": "Taken tasks become ready again. Their workers lose them: what these have begun may be done twice.",
     "restart": "Waiting and finished tasks become ready again.",
     "bury": "The tasks stay buried until they are dug.",
-    "kill": "The tasks are deleted, in whatever state they are. It cannot be undone.",
+    "kill": "It deletes the rows of the table {table}, in whatever state the tasks are. It cannot be undone.",
 }
 SELECTED: Final = 200  # tasks that are moved at once
 SKIPPED: Final = (NotFound, WrongState, NotOwner, Duplicate)
@@ -36,7 +36,8 @@ class Form:
     def __init__(self, visit: Visit) -> None:
         self.entry, self.filter = visit.entry, visit.filter
         self.verb, self.scope, self.keys = visit.text("verb"), visit.text("scope"), list[str]()
-        self.event, self.effect = EVENTS.get(self.verb, ""), EFFECTS.get(self.verb, "")
+        self.event = EVENTS.get(self.verb, "")
+        self.effect = EFFECTS.get(self.verb, "").format(table=self.entry.queue.adapter.store.table)
         if not self.entry.offers(frozenset({self.verb}), self.entry.queue.machine.states):
             raise HTTPException(400, f"{self.entry.name} does not {self.verb} tasks: it has no feature for that.")
         if self.scope == "selected":

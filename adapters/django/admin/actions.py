@@ -122,7 +122,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         Action("release", "Release {}", "released", "snatch", "Their workers lose them, and others may take them."),
         Action("restart", "Restart {}", "restarted", "restart"),
         Action("put", "Put {} into the queue", "put into the queue", "", "Drafts become ready tasks for the workers."),
-        Action("kill", "Kill {}", "killed", "kill", "They are deleted, in any state and of any owner."),
+        Action("kill", "Kill {}", "killed", "kill", "Their rows are deleted, in any state and of any owner."),
     )
 }
 

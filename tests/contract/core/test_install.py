@@ -300,6 +300,19 @@ def test_features_may_not_go_while_tasks_are_in_their_states(make):
     assert is_exact(Second)
 
 
+@pytest.mark.parametrize(("features", "rows", "warned"), [({}, 1, 1), ({}, 0, 0), ({"keep": True}, 1, 0)], ids=str)
+def test_a_table_with_rows_whose_tasks_an_ack_deletes_is_warned_of_once(make, features, rows, warned, caplog):
+    model = make.model()
+    make.db.create_tables([model])
+    for _ in range(rows):
+        model.create(status="new")
+    Task = upgraded(make, model, features)
+    Task.xq.install()
+    Task.create()
+    upgraded(make, make.model(), features | {"limit": 5}).xq.install()
+    assert caplog.text.count("the table task has rows, and an ack deletes the row of its task; ") == warned
+
+
 @pytest.mark.parametrize("features", [{}, {"ttr": 60}], ids=str)
 def test_rows_that_are_in_progress_before_the_queue_is_there_are_named_and_can_return(make, features, caplog):
     model = make.model()
