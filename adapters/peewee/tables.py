@@ -278,8 +278,8 @@ def _make_plain(column: Any, columns: Mapping[str, Mapping[str, Any]], quote: st
         named = others.get(key.dest_column)  # else it is the primary key
         target = named or next(each for each in others.values() if each.is_primary_key())
         if key is column.foreign_key:
-            ways = {"DELETE": key.on_delete, "UPDATE": key.on_update}
-            on = [f" ON {what} {how}" for what, how in ways.items() if how not in (None, "", "NO ACTION")]
+            ways = {what: getattr(key, f"on_{what}") for what in ("delete", "update")}
+            on = [f" ON {what.upper()} {how}" for what, how in ways.items() if how not in (None, "", "NO ACTION")]
             names = [name.join(quote) for name in (key.dest_table, target.column_name)]
             constraints.append(f"REFERENCES {names[0]} ({names[1]}){''.join(on)}")
     if target is not column:

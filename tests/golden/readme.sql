@@ -632,7 +632,11 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     UNION ALL
     SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- begin writing
 UPDATE xq_session

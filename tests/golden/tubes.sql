@@ -916,7 +916,10 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     UNION ALL
     SELECT (SELECT at_us FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    UNION ALL
+    SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- begin writing
 UPDATE xq_session

@@ -93,7 +93,7 @@ def of_postgres(kind: type[errors.Error], function: str = "", context: str = "")
 
 EXPECTED = [
     ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_UNIQUE), "DUPLICATE"),
-    ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_CHECK), "CONSTRAINT"),
+    ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_CHECK), "CHECK"),
     ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_BUSY), "TRANSIENT"),
     ("sqlite", sqlite3.ProgrammingError("Error binding parameter 1: type 'X' is not supported"), "BAD_TYPE"),
     ("sqlite", OverflowError("int too large"), "BAD_VALUE"),

@@ -1093,7 +1093,10 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     UNION ALL
     SELECT (SELECT at_us FROM `mail_xq_history`
     WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    UNION ALL
+    SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT `id`, `owner` FROM `mail`

@@ -803,7 +803,11 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     UNION ALL
     SELECT (SELECT "runat" FROM "page"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT 0 FROM "page"
+    WHERE "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
+    WHERE o."id" = "page"."id") IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o

@@ -917,7 +917,10 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     UNION ALL
     SELECT (SELECT at_us FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    UNION ALL
+    SELECT (SELECT 0 FROM "mail"
+    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT "id", "owner" FROM "mail"
