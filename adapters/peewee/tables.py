@@ -198,7 +198,7 @@ def upgraded(
     own = {state: int(word) if is_number and word.isdecimal() else word for state, word in statuses.items()}
     queue: Queue[Any] = upgrade(model, roles, features, statuses=own or None, methods=False)
     with database_errors(), queue.adapter.store.briefly_connected():
-        queue.adapter.installation.dialect.refuse(queue.adapter.store)
+        queue.adapter.installation.refuse()  # before a column is added
     if is_unknown:
         raise BadValue(f"the column {table}.{status.column_name} is neither text nor an integer")
     return queue

@@ -91,12 +91,10 @@ class Installation:
         self.dialect.prepare(self.store)
         if not self.missing():
             return
-        if refused := self.refused_words():
-            raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
+        self.refuse()
         try:
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process was faster
-                    self.dialect.refuse(self.store)
                     moves = self._moves(targets)
                     if not drop_history:
                         self._check_history()
@@ -217,6 +215,12 @@ class Installation:
         missing = self.missing_columns()
         if missing:
             raise self._not_there(missing)
+
+    def refuse(self) -> None:
+        """Raise ConfigurationError if the table cannot be a queue, or refuses a status."""
+        self.dialect.refuse(self.store)
+        if refused := self.refused_words():
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
 
     def check_statuses(self) -> None:
         """Raise ConfigurationError if the database does not distinguish the statuses of two states."""
