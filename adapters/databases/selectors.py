@@ -242,10 +242,6 @@ class Selectors(TokenBuckets):
         return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     @property
-    def any_row(self) -> str:
-        return f"SELECT 1 FROM {self.table_in_schema} LIMIT 1"
-
-    @property
     def statuses_alike(self) -> str:
         """Returns a query of the first and last index of states whose statuses the column compares as equal."""
         column = self.exact(self.roles["status"], self.kind("status"))

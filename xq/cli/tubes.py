@@ -45,15 +45,15 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
     if command == "list":
         from xq.adapters.tubes import TubeRecords
 
-        told, hidden = dict[str, dict[str, Any]](), []
         model = TubeRecords(all_tubes.database).model
         known = model.select(model.name, model.type).order_by(model.name).tuples() if model.table_exists() else ()
-        for called, kind in known:
-            told[called] = {"type": kind}
-            if kind in all_tubes.driver:
-                told[called] |= all_tubes.tube[called].statistics()["tasks"]
-            else:
-                hidden.append(f"{called}: its type {kind!r} is not registered here: --import the module that does so")
+        kinds, tube = dict[str, str](known), all_tubes.tube
+        told = {
+            each: {"type": kind} | (tube[each].statistics()["tasks"] if kind in all_tubes.driver else {})
+            for each, kind in kinds.items()
+        }
+        missing = "{}: its type {!r} is not registered here: --import the module that does so"
+        hidden = [missing.format(each, kind) for each, kind in kinds.items() if kind not in all_tubes.driver]
         rows = [{"tube": name} | {each: of.get(each) for each in COLUMNS} for name, of in told.items()]
         return Answer(told, [rows], "\n".join(hidden))
     wanted = "TYPE [NAME=VALUE ...]" if command == "create" else ON_A_TUBE.get(command)

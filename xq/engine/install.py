@@ -491,7 +491,7 @@ class Installation:
         return "never returns to ready by itself: call release_all() or snatch()"
 
     def _deleted_by_ack(self) -> list[str]:
-        if not self.dialect.machine.ack_deletes or not self.store.execute(self.dialect.any_row):
+        if not self.dialect.machine.ack_deletes or not self.store.execute(self.dialect.free_row):
             return []
         return [
             f"the table {self.store.table} has rows, and an ack deletes the row of its task; "
