@@ -336,6 +336,16 @@ def test_upgrade_asks_whether_an_ack_keeps_the_row(tmp_path):
     assert "D" in told(tmp_path, "stats", SQLITE)["counts"]
 
 
+def test_a_word_that_the_table_refuses_is_named_before_a_column_is_added(tmp_path):
+    check = "CHECK (status IN ('new', 'busy', 'done'))"
+    with_tables(tmp_path, f"CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT {check})")
+    with_tables(tmp_path, "INSERT INTO orders (status) VALUES ('new')")
+    words = ("--features", "keep,delayed", "--statuses", "R=new,T=busy,D=done,W=later")
+    code, _, err = xq(tmp_path, "upgrade", SQLITE, "orders", *words, "--yes")
+    assert (code, "orders.status refuses 'later', the status of the state W" in err) == (1, True)
+    with_tables(tmp_path, "ALTER TABLE orders ADD COLUMN runat REAL")  # which is not there yet
+
+
 def test_a_status_that_is_an_enum_of_postgresql_is_refused_with_the_remedy_of_install(tmp_path):
     enum = "CREATE TYPE states AS ENUM ('R', 'T')", "CREATE TABLE orders (id {serial}, status states)"
     with database_with("postgres", tmp_path, *enum) as url:
