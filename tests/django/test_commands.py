@@ -147,7 +147,10 @@ def test_a_command_may_be_about_another_database(office, other):
 
 def test_the_worker_of_the_model_stores_its_schedules_and_works_until_nothing_is_left(office):
     office.Order.xq.put_many([{}] * 5)
-    with override_settings(XQ={"WORKERS": "many"}), pytest.raises(CommandError, match="number from 1 to 1,000,000, or None"):
+    with (
+        override_settings(XQ={"WORKERS": "many"}),
+        pytest.raises(CommandError, match="number from 1 to 1,000,000, or None"),
+    ):
         manage("xq_worker", "office.Order", "--until-empty")
     manage("xq_worker", "office.Order", "--until-empty")
     assert set(office.Order.objects.values_list("status", "note")) == {("D", "billed")}
