@@ -866,7 +866,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch": 5, "prefetch": 2}, "batch"),
     ({"batch": 5, "finishes": True}, "batch"),
     ({"concurrency": 5}, "concurrency"),
-    ({"max_attempts": 2}, "attempts"),
 ]
 
 
@@ -894,8 +893,6 @@ def test_what_cannot_work_is_refused(subtests):
             make({}).xq.worker(function, **options)
     with pytest.raises(xq.FeatureOff, match="role 'tube'"):
         make({}).xq.worker(print, tube="mail")
-    with pytest.raises(xq.ConfigurationError, match="buried"):
-        make({}, roles=("attempts",)).xq.worker(print, max_attempts=2)
     for given in ({"worker": 5}, {"worker": print, "workers": 0}):
         with pytest.raises(xq.ConfigurationError):
             make(roles=(), **given)
