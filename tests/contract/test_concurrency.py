@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, note, noted, transitions, waiter
+from tests.steps import PATIENCE, eventually, is_exact, note, noted, of_kind, transitions, waiter
 
 
 def most_taken(Task: Any) -> int:
@@ -31,11 +30,7 @@ def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_al
         eventually(lambda: noted(log).count("+") >= 3)
         note(log, "-")
 
-    async def awork(found: Any) -> None:
-        await asyncio.to_thread(work, found)
-
-    function = awork if kind == "asyncio" else work
-    workers = [each.xq.worker(function, kind=kind, workers=4, concurrency=smtp) for each in queues]
+    workers = [each.xq.worker(of_kind(kind, work), kind=kind, workers=4, concurrency=smtp) for each in queues]
     for each in queues:
         each.xq.put_many(tasks(10))
     xq.run(*workers, until_empty=True)
@@ -74,11 +69,8 @@ def test_each_end_of_a_task_frees_its_slot(make_shared, options, error):
         if error:
             raise error("no")
 
-    async def awork(found: Any) -> None:
-        work(found)
-
-    function = awork if options.get("kind") == "asyncio" else work
-    Task.xq.worker(function, workers=2, max_attempts=1, concurrency=xq.Concurrency("smtp", 2), **options)
+    function, smtp = of_kind(options.get("kind", "thread"), work), xq.Concurrency("smtp", 2)
+    Task.xq.worker(function, workers=2, max_attempts=1, concurrency=smtp, **options)
     Task.xq.put_many(tasks(7))
     Task.xq.run(until_empty=True)
     assert (most_taken(Task) <= 2, Task.xq.count("R"), Task.xq.count("T")) == (True, 0, 0)

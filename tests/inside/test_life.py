@@ -43,9 +43,6 @@ def open_sessions(Task: Any) -> list[str]:
     return [uuid for uuid, _ in Task.xq.sessions()]
 
 
-# kill -9, SIGSTOP
-
-
 # fork
 
 
