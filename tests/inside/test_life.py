@@ -14,16 +14,7 @@ import pytest
 
 import xq
 from tests.inside.steps import look
-from tests.steps import (
-    PATIENCE,
-    STUCK,
-    Other,
-    another_process,
-    eventually,
-    processes,
-    state,
-    transitions,
-)
+from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, processes, state, transitions
 from tests.support.life import FEATURES, takes, watch
 
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
