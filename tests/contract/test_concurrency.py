@@ -69,8 +69,11 @@ def test_each_end_of_a_task_frees_its_slot(make_shared, options, error):
         if error:
             raise error("no")
 
-    function, smtp = of_kind(options.get("kind", "thread"), work), xq.Concurrency("smtp", 2)
-    Task.xq.worker(function, workers=2, max_attempts=1, concurrency=smtp, **options)
+    async def awork(found: Any) -> None:
+        work(found)
+
+    function = awork if options.get("kind") == "asyncio" else work
+    Task.xq.worker(function, workers=2, max_attempts=1, concurrency=xq.Concurrency("smtp", 2), **options)
     Task.xq.put_many(tasks(7))
     Task.xq.run(until_empty=True)
     assert (most_taken(Task) <= 2, Task.xq.count("R"), Task.xq.count("T")) == (True, 0, 0)

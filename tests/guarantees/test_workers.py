@@ -13,7 +13,23 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, STUCK, eventually, forked, note, noted, of_kind, row, state
+from tests.steps import PATIENCE, STUCK, eventually, forked, is_exact, note, noted, of_kind, row, state, transitions
+
+
+def test_worker_processes_do_each_task_once(make_live, tmp_path):
+    Task, done = make_live(), tmp_path / "done"
+
+    @Task.xq.worker(workers=3, kind="process")
+    def work(found):
+        note(done, f"{os.getpid()} {found.id}")
+
+    Task.xq.put_many(tasks(30))
+    Task.xq.run(until_empty=True)
+    lines = [line.split() for line in noted(done)]
+    assert sorted(int(key) for _, key in lines) == [*range(1, 31)]
+    assert f"{os.getpid()}" not in {pid for pid, _ in lines}
+    assert transitions(Task) == {"X-R": 30, "R-T": 30, "T-X": 30}
+    assert is_exact(Task)
 
 
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])

@@ -376,13 +376,17 @@ def test_a_row_that_another_program_makes_taken_returns_by_the_ttr_of_the_queue_
     model = make.model()
     make.db.create_tables([model])
     begun = model.create(status="T") if early else None
-    Task, returns = make(features, model=model, roles=("runat", "owner")), features.get("ttr") == 60
+    roles, returns = ("runat",) if early else ("runat", "owner"), features.get("ttr") == 60
+    Task = make(features, model=model, roles=roles)
     begun = begun or Task.create(status="T")
     (line,) = Task.xq.check()
     assert line.startswith("tasks that are taken (T) and have no owner")
     assert ("release_all()" in line, line in caplog.text) == (True, early)
-    (found,) = Task.xq.doctor()
-    assert (found.what, "release_all()" in found.do) == (line, True)
+    found = dict(Task.xq.doctor())
+    assert ("release_all()" in found.pop(line), [*found] == [] or early) == (
+        True,
+        True,
+    )  # early: advises the role owner
     until = "when the ttr of the queue passes" if returns else "never returns to ready"
     why = "its ttr ends in 60 s" if early and returns else until
     assert (until in line, why in Task.xq.why(begun.id)[-1]) == (True, True)
