@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -423,6 +424,24 @@ def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
             }
             if codes.isdisjoint(CONFLICTS):
                 raise
+
+
+def forked(db: pw.Database, run: Callable[[], Any]) -> Any:
+    """A program that runs in a process of its own."""
+    timed("another process")
+    db.close()  # a connection must not be carried across a fork
+    program = multiprocessing.get_context("fork").Process(target=run)
+    program.start()
+    return program
+
+
+def of_kind(kind: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function as workers of a kind have it: of asyncio a coroutine, which calls it in a thread."""
+
+    async def coroutine(found: Any) -> None:
+        await asyncio.to_thread(work, found)
+
+    return coroutine if kind == "asyncio" else work
 
 
 class Work:

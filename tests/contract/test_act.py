@@ -87,15 +87,8 @@ def test_an_operation_is_stored_and_any_handle_moves_its_next_chunk(make):
     assert told.pop("created") == told.pop("updated") == pytest.approx(Task.xq.clock.now)
     counted = {"done": 0, "skipped": 0, "looked": 0, "state": "running"}
     by = {"actor": "ann", "reason": "bad deploy"}
-    assert told == {
-        "id": first.id,
-        "event": "dig",
-        "filter": "state:B",
-        "options": {"delay": 3.0},
-        "chunk": 2,
-        **by,
-        **counted,
-    }
+    what = {"id": first.id, "event": "dig", "filter": "state:B", "options": {"delay": 3.0}, "chunk": 2}
+    assert told == what | by | counted
     assert again.step()
     assert (again.done, first.refresh().done) == (2, 2)
     assert [each.done for each in again] == [4, 5]

@@ -102,11 +102,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("operations", "--cancel"), 2, "say which operation"),
     (("operations", "7", "--cancel"), 1, "there is no operation 7 in"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
-    (
-        ("act", "kill", "state:T"),
-        1,
-        "kill 1 tasks of Task (state:T), and delete their rows of the table task? There is no",
-    ),
+    (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
 
 

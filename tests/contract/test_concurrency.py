@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, is_exact, note, noted, transitions, waiter
+from tests.steps import PATIENCE, eventually, is_exact, note, noted, of_kind, transitions, waiter
 
 
 def most_taken(Task: Any) -> int:
@@ -31,11 +30,7 @@ def test_the_workers_of_several_queues_share_the_slots_of_a_name_and_use_them_al
         eventually(lambda: noted(log).count("+") >= 3)
         note(log, "-")
 
-    async def awork(found: Any) -> None:
-        await asyncio.to_thread(work, found)
-
-    function = awork if kind == "asyncio" else work
-    workers = [each.xq.worker(function, kind=kind, workers=4, concurrency=smtp) for each in queues]
+    workers = [each.xq.worker(of_kind(kind, work), kind=kind, workers=4, concurrency=smtp) for each in queues]
     for each in queues:
         each.xq.put_many(tasks(10))
     xq.run(*workers, until_empty=True)

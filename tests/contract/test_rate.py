@@ -41,11 +41,8 @@ def test_the_tasks_of_a_limit_are_taken_evenly_spaced_and_no_pause_saves_more_th
 
 @pytest.mark.parametrize(("limit", "span", "burst"), [(7, 3, 1), (7, 3, 2), (7, 3, 7), (100, 60, 20)])
 def test_a_burst_is_taken_at_once_after_a_pause_and_no_span_has_more_than_the_limit(make, limit, span, burst):
-    Task, chance, taken = (
-        make({"rate": {"limit": f"{limit}/{span}s", "burst": burst}}),
-        random.Random(limit),
-        list[float](),
-    )
+    Task = make({"rate": {"limit": f"{limit}/{span}s", "burst": burst}})
+    chance, taken = random.Random(limit), list[float]()
     Task.xq.put_many(tasks(3 * limit))
     while len(taken) < 2 * limit:
         taken += [Task.xq.clock.now] * len(Task.xq.take_many(3 * limit if not taken else chance.choice([1, 5, 50])))

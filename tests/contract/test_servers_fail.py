@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ import pytest
 
 from tests.conftest import SERVERS, Maker, live
 from tests.servers import Server
-from tests.steps import PATIENCE, eventually, is_exact, waiter
+from tests.steps import PATIENCE, eventually, forked, is_exact, of_kind, waiter
 from tests.support.servers_fail import Standby, may_be_written, new_database, own
 from tests.support.servers_fail import server as server
 
@@ -45,14 +43,9 @@ def test_workers_outlive_a_server_that_is_away_and_lose_no_task(server, make, ki
     def work(task: Any) -> None:
         time.sleep(0.02)  # so that the server ends under a function, an ack and a take
 
-    async def awork(task: Any) -> None:
-        await asyncio.to_thread(work, task)
-
-    Task.xq.worker(kind=kind, workers=2)(awork if kind == "asyncio" else work)
+    Task.xq.worker(kind=kind, workers=2)(of_kind(kind, work))
     Task.xq.put_many([{}] * 100)
-    make.db.close()
-    program = multiprocessing.get_context("fork").Process(target=Task.xq.run)
-    program.start()
+    program = forked(make.db, Task.xq.run)
     try:
         eventually(lambda: Task.xq.count("D") > 10)
         make.db.close()

@@ -31,86 +31,51 @@ RUNAT, DEADLINE = ("runat",), ("deadline",)
 # ends.
 STORIES: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "a delayed task waits and is then ready": ({"delayed": True}, RUNAT, "put delay=5: W 5, +4: W 1, +1: R never"),
-    "a fraction is not over too early": (
-        {"delayed": True},
-        RUNAT,
-        "put delay=0.5: W any, +0.25: W any, +0.75: R never",
-    ),
+    "a fraction is not over too early": ({"delayed": True}, RUNAT,
+        "put delay=0.5: W any, +0.25: W any, +0.75: R never"),
     "a task that stays ready for its ttl is dropped": ({"ttl": 10}, RUNAT, "put: R 10, +9: R 1, +1: X"),
-    "the ttl counts anew whenever a task becomes ready": (
-        {"ttl": 10, "ttr": 20, "delayed": True, "buried": True},
+    "the ttl counts anew whenever a task becomes ready": ({"ttl": 10, "ttr": 20, "delayed": True, "buried": True},
         RUNAT,
         "put delay=100: W 100, +100: R 10, +1: R 9, take: T 20, release: R 10, take: T 20, release delay=5: W 5, "
         "+5: R 10, take: T 20, bury: B never, dig: R 10, take: T 20, +20: R 10, take: T 20, +1: T 19, "
-        "release_all: R 10, take: T 20, snatch: R 10, take: T 20, bury: B never, switch to=R: R 10",
-    ),
+        "release_all: R 10, take: T 20, snatch: R 10, take: T 20, bury: B never, switch to=R: R 10"),
     "a ttl given lives for one stay": (
         {"ttl": 10},
         RUNAT,
         "put ttl=3: R 3, take: T never, release: R 10, take: T never, release ttl=4: R 4, take: T never, release: R 10",
     ),
-    "a ttl that a role remembers lives as long as the task": (
-        {"ttl": 10, "delayed": True, "ttr": 20, "buried": True},
+    "a ttl that a role remembers lives as long as the task": ({"ttl": 10, "delayed": True, "ttr": 20, "buried": True},
         ("runat", "ttl"),
         "put ttl=3 delay=5: W 5, +5: R 3, take: T 20, +20: R 3, take: T 20, bury: B never, dig: R 3, take: T 20, "
-        "release ttl=7: R 7, take: T 20, release: R 7",
-    ),
+        "release ttl=7: R 7, take: T 20, release: R 7"),
     "a default ttl begins after the delay": ({"ttl": 10, "delayed": True}, RUNAT, "put delay=5: W 5, +5: R 10, +10: X"),
-    "an infinite time that a role remembers is never for good": (
-        {"ttl": 10, "ttr": 20, "delayed": True},
+    "an infinite time that a role remembers is never for good": ({"ttl": 10, "ttr": 20, "delayed": True},
         ("runat", "ttl", "ttr"),
         "put ttl=inf ttr=inf delay=1: W 1, +1: R never, +ages: R never, take: T never, +ages: T never, "
-        "release: R never",
-    ),
-    "a missing time is never and not 1970": (
-        {"ttl": True, "ttr": True, "zombie": True},
-        RUNAT,
-        "put: R never, +ages: R never, take: T never, +ages: T never, ack: Z never, +ages: Z never, kill: X",
-    ),
-    "a task not finished within its ttr is ready again": (
-        {"ttr": 20},
-        RUNAT,
-        "put: R never, take: T 20, +19: T 1, +1: R never, take: T 20",
-    ),
-    "a ttr that a role remembers lives as long as the task": (
-        {"ttr": 20, "delayed": True},
-        ("runat", "ttr"),
+        "release: R never"),
+    "a missing time is never and not 1970": ({"ttl": True, "ttr": True, "zombie": True}, RUNAT,
+        "put: R never, +ages: R never, take: T never, +ages: T never, ack: Z never, +ages: Z never, kill: X"),
+    "a task not finished within its ttr is ready again": ({"ttr": 20}, RUNAT,
+        "put: R never, take: T 20, +19: T 1, +1: R never, take: T 20"),
+    "a ttr that a role remembers lives as long as the task": ({"ttr": 20, "delayed": True}, ("runat", "ttr"),
         "put ttr=3 delay=1: W 1, +1: R never, take: T 3, release: R never, take ttr=5: T 5, release: R never, "
-        "take: T 3, release ttr=8: R never, take: T 8",
-    ),
+        "take: T 3, release ttr=8: R never, take: T 8"),
     "a zombie stays for a while": ({"zombie": 30}, RUNAT, "put: R never, take: T never, ack: Z 30, +29: Z 1, +1: X"),
-    "the deadline runs on from state to state": (
-        {"lifetime": 100, "buried": True, "delayed": True},
+    "the deadline runs on from state to state": ({"lifetime": 100, "buried": True, "delayed": True},
         (*DEADLINE, *RUNAT),
-        "put delay=5: W 105, +15: R 90, take: T 90, release: R 90, take: T 90, bury: B 90, +89: B 1, +1: X",
-    ),
+        "put delay=5: W 105, +15: R 90, take: T 90, release: R 90, take: T 90, bury: B 90, +89: B 1, +1: X"),
     "a ttl is a lifetime, and needs no runat": ({"lifetime": True}, DEADLINE, "put ttl=50: R 50, +49: R 1, +1: X"),
-    "a taken task past its deadline is first ready and dropped at once": (
-        {"lifetime": 100},
-        DEADLINE,
-        "put: R 100, take: T 100, +100: X",
-    ),
-    "a done task has no deadline": (
-        {"lifetime": 100, "keep": True},
-        DEADLINE,
-        "put: R 100, take: T 100, ack: D never, +ages: D never, restart: R 100",
-    ),
-    "a zombie has no deadline": (
-        {"lifetime": 100, "zombie": 500},
-        (*DEADLINE, *RUNAT),
-        "put: R 100, take: T 100, ack: Z never, +499: Z never, +1: X",
-    ),
-    "touch pushes the time of a taken task on": (
-        {"ttr": 20},
-        RUNAT,
-        "put: R never, take: T 20, touch increment=5: T 25, touch increment=5: T 30, +29: T 1, +1: R never",
-    ),
-    "touch sets no deadline where there is none": (
-        {"ttr": 20, "lifetime": True},
-        (*DEADLINE, *RUNAT),
-        "put: R never, take: T never, touch increment=5: T never, +25: R never",
-    ),
-}
+    "a taken task past its deadline is first ready and dropped at once": ({"lifetime": 100}, DEADLINE,
+        "put: R 100, take: T 100, +100: X"),
+    "a done task has no deadline": ({"lifetime": 100, "keep": True}, DEADLINE,
+        "put: R 100, take: T 100, ack: D never, +ages: D never, restart: R 100"),
+    "a zombie has no deadline": ({"lifetime": 100, "zombie": 500}, (*DEADLINE, *RUNAT),
+        "put: R 100, take: T 100, ack: Z never, +499: Z never, +1: X"),
+    "touch pushes the time of a taken task on": ({"ttr": 20}, RUNAT,
+        "put: R never, take: T 20, touch increment=5: T 25, touch increment=5: T 30, +29: T 1, +1: R never"),
+    "touch sets no deadline where there is none": ({"ttr": 20, "lifetime": True}, (*DEADLINE, *RUNAT),
+        "put: R never, take: T never, touch increment=5: T never, +25: R never"),
+}  # fmt: skip
 
 
 def left(moment, now):

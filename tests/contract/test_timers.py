@@ -27,6 +27,7 @@ TIMED: dict[str, Any] = {
     "delay": ({"delayed": True}, lambda Task: Task.put({}, delay=SOON), "W-R"),
     "ttl": ({"ttl": True}, lambda Task: Task.put({}, ttl=SOON), "R-X"),
     "ttr": ({"ttr": True}, lambda Task: taken(Task, ttr=SOON), "T-R"),
+    "ttr of what another program takes": ({"ttr": SOON}, lambda Task: Task.create(status="T"), "T-R"),
     "zombie": ({"zombie": True}, lambda Task: taken(Task).ack(delay=SOON), "Z-X"),
     "lifetime": ({"lifetime": True}, lambda Task: Task.put({}, ttl=SOON), "R-X"),
 }
@@ -57,13 +58,6 @@ def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_live):
         next(other)
         seen(Task, "W-R", 2)
     assert [state(Task, key) for key in (late, 2, 3, 4)] == ["W", "W", "R", "R"]
-
-
-def test_a_row_that_another_program_makes_taken_returns_after_the_ttr_of_the_queue(make_live):
-    Task = make_live({"ttr": 0.5})
-    assert Task.take() is None
-    begun = Task.create(status="T")
-    assert Task.take(timeout=60).id == begun.id
 
 
 def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_live):

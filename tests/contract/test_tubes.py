@@ -317,11 +317,7 @@ STORIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
     """),
 }  # fmt: skip
 
-DRIVERS = {
-    "rows": Rows,
-    "kept": {"keep": True, "buried": "any"},
-    "own": {"lifetime": True, "ttr": 5, "priority": True},
-}
+DRIVERS = {"rows": Rows, "kept": {"keep": True, "buried": "any"}, "own": {"lifetime": True, "ttr": 5, "priority": True}}
 
 
 @pytest.mark.parametrize("story", STORIES)

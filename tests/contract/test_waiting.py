@@ -11,16 +11,7 @@ import pytest
 import xq
 from tests.conftest import live
 from tests.factories import task, tasks
-from tests.steps import (
-    PATIENCE,
-    another_process,
-    another_program,
-    bring,
-    eventually,
-    state,
-    waiter,
-    waiters,
-)
+from tests.steps import PATIENCE, another_process, another_program, bring, eventually, state, waiter, waiters
 from tests.support import wait as support
 from tests.support.wait import FEATURES, SOON, take
 

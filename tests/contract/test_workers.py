@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import re
 import select
@@ -27,9 +26,11 @@ from tests.steps import (
     elsewhere,
     eventually,
     fail_for,
+    forked,
     is_exact,
     note,
     noted,
+    of_kind,
     row,
     state,
     transitions,
@@ -54,14 +55,6 @@ class Untold(Exception):
 
 def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
     return make(features or KEPT, roles=ROLES, attributes=ERROR)
-
-
-def forked(db: pw.Database, run: Callable[[], Any]) -> Any:
-    """A program that runs in a process of its own."""
-    db.close()  # a connection must not be carried across a fork
-    program = multiprocessing.get_context("fork").Process(target=run)
-    program.start()
-    return program
 
 
 def test_in_a_process_that_is_forked_after_start_there_are_no_workers_to_stop_or_to_wait_for(make_live):
@@ -399,10 +392,7 @@ def test_workers_of_each_kind_do_each_task_once_and_as_many_at_a_time_as_run_is_
         if found.id <= 3:
             eventually(lambda: {"1", "2", "3"} <= set(noted(done)))
 
-    async def awork(found: Any) -> None:
-        await asyncio.to_thread(work, found)
-
-    Task.xq.worker(awork if kind == "asyncio" else work, kind=kind)
+    Task.xq.worker(of_kind(kind, work), kind=kind)
     Task.xq.put_many(tasks(20))
     Task.xq.run(workers=3, max_tasks=7)
     assert transitions(Task) == {"X-R": 20, "R-T": 7, "T-D": 7}
@@ -866,7 +856,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch": 5, "prefetch": 2}, "batch"),
     ({"batch": 5, "finishes": True}, "batch"),
     ({"concurrency": 5}, "concurrency"),
-    ({"max_attempts": 2}, "attempts"),
 ]
 
 
@@ -894,8 +883,6 @@ def test_what_cannot_work_is_refused(subtests):
             make({}).xq.worker(function, **options)
     with pytest.raises(xq.FeatureOff, match="role 'tube'"):
         make({}).xq.worker(print, tube="mail")
-    with pytest.raises(xq.ConfigurationError, match="buried"):
-        make({}, roles=("attempts",)).xq.worker(print, max_attempts=2)
     for given in ({"worker": 5}, {"worker": print, "workers": 0}):
         with pytest.raises(xq.ConfigurationError):
             make(roles=(), **given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import signal
 import threading
@@ -14,7 +13,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, STUCK, eventually, is_exact, note, noted, row, state, transitions
+from tests.steps import PATIENCE, STUCK, eventually, forked, is_exact, note, noted, of_kind, row, state, transitions
 
 
 def test_worker_processes_do_each_task_once(make_live, tmp_path):
@@ -41,11 +40,8 @@ def test_what_a_worker_has_reserved_and_does_not_find_another_takes(make_live, k
         if found.name == "0" and found.tube == "b":  # all that may still be taken is reserved for the tube a by then
             eventually(lambda: state(Task, first.id) == "D" and Task.xq.waiting())
 
-    async def coroutine(found: Any) -> None:
-        await asyncio.to_thread(work, found)
-
     first, *_ = Task.xq.put_many([task(tube="a"), task(tube="b", name="0"), task(tube="b", name="1")])
-    Task.xq.worker(coroutine if kind == "asyncio" else work)
+    Task.xq.worker(of_kind(kind, work))
     Task.xq.run(max_tasks=3, tubes=["a", "b"])
     assert Task.xq.count("D") == 3
 
@@ -76,9 +72,7 @@ def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_its
         raise ValueError
 
     put = Task.put(task())
-    make_live.db.close()
-    running = multiprocessing.get_context("fork").Process(target=Task.xq.run)
-    running.start()
+    running = forked(make_live.db, Task.xq.run)
     try:
         eventually(lambda: noted(begun))
         running.terminate()
@@ -109,9 +103,7 @@ def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):
         Task.xq.run()
 
     Task.xq.put_many(tasks(5))
-    make_live.db.close()
-    running = multiprocessing.get_context("fork").Process(target=program)
-    running.start()
+    running = forked(make_live.db, program)
     try:
         eventually(lambda: len(noted(begun)) == 2)
         running.terminate()

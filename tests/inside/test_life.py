@@ -14,16 +14,7 @@ import pytest
 
 import xq
 from tests.inside.steps import look
-from tests.steps import (
-    PATIENCE,
-    STUCK,
-    Other,
-    another_process,
-    eventually,
-    processes,
-    state,
-    transitions,
-)
+from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, processes, state, transitions
 from tests.support.life import FEATURES, takes, watch
 
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
@@ -41,9 +32,6 @@ def queue(make_live, roles):
 
 def open_sessions(Task: Any) -> list[str]:
     return [uuid for uuid, _ in Task.xq.sessions()]
-
-
-# kill -9, SIGSTOP
 
 
 # fork

@@ -77,16 +77,9 @@ def command(*arguments: str) -> list[str]:
 
 def xq(folder: Path, *arguments: str, **more: str) -> tuple[int, str, str]:
     """Run a command. Return its exit code, and what it printed as output and as errors."""
-    ran = subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(**more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=5 * STUCK,  # Spark starts a Java
-    )
-    return ran.returncode, ran.stdout, ran.stderr
+    with started(folder, *arguments, stderr=subprocess.PIPE, env=environment(**more)) as process:
+        out, err = process.communicate(timeout=5 * STUCK)  # Spark starts a Java
+    return process.returncode, out, err
 
 
 def told(folder: Path, *arguments: str) -> Any:
@@ -95,16 +88,10 @@ def told(folder: Path, *arguments: str) -> Any:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str, errors: int | None = None) -> Iterator[Any]:
-    process = subprocess.Popen(
-        command(*arguments),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+def started(folder: Path, *arguments: str, **more: Any) -> Iterator[Any]:
+    """A command that runs: its output is piped, and it has no terminal."""
+    options = {"env": environment(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True, **more}
+    process = subprocess.Popen(command(*arguments), cwd=folder, **options)
     try:
         yield process
     finally:
@@ -116,10 +103,8 @@ def test_the_command_line_imports_no_database_and_says_what_it_needs(tmp_path):
     code = "import sys, xq.cli.app; print({'peewee', 'django', 'pydantic_core', 'apscheduler'} & set(sys.modules))"
     assert python(tmp_path, code).stdout == "set()\n"
     ran = python(tmp_path, "import sys; sys.modules['typer'] = None; import xq.cli; xq.cli.main()")
-    assert (ran.returncode, ran.stderr) == (
-        1,
-        "xq: the command line needs typer: pip install '.[cli]' in the checkout of xq\n",
-    )
+    needs = "xq: the command line needs typer: pip install '.[cli]' in the checkout of xq\n"
+    assert (ran.returncode, ran.stderr) == (1, needs)
 
 
 def test_a_worker_runs_until_a_signal_comes(app):
@@ -156,12 +141,10 @@ def test_tail_follows_the_transitions_and_its_reader_may_end_early(app):
 
 def test_an_output_whose_encoding_lacks_a_character_has_its_number(app):
     xq(app, "put", "app:Page", '{"url": "\u00e4 \u6771\u4eac"}')
-    seen = [
-        xq(app, *line, PYTHONIOENCODING="ascii") for line in (("list", "app:Page"), ("peek", "app:Page", "1", "--json"))
-    ]
-    assert [code for code, *_ in seen] == [0, 0]
-    assert r"\xe4 \u6771\u4eac" in seen[0][1]
-    assert json.loads(seen[1][1])["fields"]["url"] == "\u00e4 \u6771\u4eac"
+    code, listed, _ = xq(app, "list", "app:Page", PYTHONIOENCODING="ascii")
+    assert (code, r"\xe4 \u6771\u4eac" in listed) == (0, True)
+    peeked = xq(app, "peek", "app:Page", "1", "--json", PYTHONIOENCODING="ascii")[1]
+    assert json.loads(peeked)["fields"]["url"] == "\u00e4 \u6771\u4eac"
 
 
 def test_the_shell_completes_states_and_tubes(app):
@@ -200,17 +183,19 @@ def read_until(terminal: int, text: str) -> str:
     return found
 
 
+def reply(terminal: int, asked: str, keys: bytes) -> None:
+    read_until(terminal, asked)
+    os.write(terminal, keys)
+
+
 def test_top_is_refreshed_and_shows_the_state_that_a_key_chooses(app):
     xq(app, "put", "app:Page", '{"url": "first"}')
     with on_a_terminal(app, "top", "app:Page", "--every", "0.1") as (terminal, process):
         read_until(terminal, "first")
         xq(app, "put", "app:Page", '{"url": "second"}')
-        read_until(terminal, "second")
-        os.write(terminal, b"s")
-        read_until(terminal, "in T, the next ones first")
-        os.write(terminal, b"\x1b[A")
-        read_until(terminal, "in R, the next ones first")
-        os.write(terminal, b"pq")
+        reply(terminal, "second", b"s")
+        reply(terminal, "in T, the next ones first", b"\x1b[A")
+        reply(terminal, "in R, the next ones first", b"pq")
         assert process.wait(STUCK) == 0
 
 
@@ -218,8 +203,7 @@ def test_what_destroys_asks_on_a_terminal(app):
     xq(app, "put", "app:Page", "{}")
     for answer, left in ((b"n\n", 1), (b"y\n", 0)):
         with on_a_terminal(app, "truncate", "app:Page") as (terminal, process):
-            read_until(terminal, "Delete all 1 tasks of Page, and their rows of the table page? [y/N]")
-            os.write(terminal, answer)
+            reply(terminal, "Delete all 1 tasks of Page, and their rows of the table page? [y/N]", answer)
             assert process.wait(STUCK) == (1 if left else 0)
         assert told(app, "stats", "app:Page")["counts"]["R"] == left
 
@@ -328,10 +312,8 @@ def test_a_table_with_rows_becomes_a_queue_with_its_own_words_if_it_is_said_what
 def test_upgrade_asks_whether_an_ack_keeps_the_row(tmp_path):
     with_tables(tmp_path, *(each.format(serial="INTEGER PRIMARY KEY") for each in LIVE))
     with on_a_terminal(tmp_path, "upgrade", SQLITE, "orders") as (terminal, process):
-        read_until(terminal, "and an ack deletes the row of its task. Keep it instead")
-        os.write(terminal, b"y\n")
-        read_until(terminal, "An ack keeps the row. Install the queue orders?")
-        os.write(terminal, b"y\n")
+        reply(terminal, "and an ack deletes the row of its task. Keep it instead", b"y\n")
+        reply(terminal, "An ack keeps the row. Install the queue orders?", b"y\n")
         assert process.wait(STUCK) == 0
     assert "D" in told(tmp_path, "stats", SQLITE)["counts"]
 
@@ -435,7 +417,7 @@ def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):
             return str(answer.read().decode())
         return ""
 
-    with started(app, "serve", SQLITE, "--port", str(port), errors=subprocess.PIPE) as process:
+    with started(app, "serve", SQLITE, "--port", str(port), stderr=subprocess.PIPE) as process:
         shown = eventually(page)
         with urlopen(f"http://127.0.0.1:{port}/events", timeout=STUCK) as events:  # as of a page that is open
             assert any(line.startswith(b"event: ") for line in events)

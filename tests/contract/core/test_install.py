@@ -136,9 +136,7 @@ def test_the_statements_of_the_ddl_install_as_well_when_a_driver_that_takes_one_
     Task = upgraded(make, plain(make), {**FEATURES, "history": True, "utube": True}, {**ROLES, "utube": "name"})
     statements = Task.xq.ddl(split=True)
     assert "".join(f"{sql};\n" for sql in statements) == Task.xq.ddl()
-    prepared = (
-        {"prepare": True} if isinstance(make.db, pw.PostgresqlDatabase) else {}
-    )  # else psycopg, unlike asyncpg, takes several
+    prepared = {"prepare": True} if isinstance(make.db, pw.PostgresqlDatabase) else {}  # psycopg else takes several
     with closing(make.db.connection().cursor()) as cursor:
         for sql in statements:
             cursor.execute(sql, **prepared)
@@ -313,26 +311,6 @@ def test_a_table_with_rows_whose_tasks_an_ack_deletes_is_warned_of_once(make, fe
     assert caplog.text.count("the table task has rows, and an ack deletes the row of its task; ") == warned
 
 
-@pytest.mark.parametrize("features", [{}, {"ttr": 60}], ids=str)
-def test_rows_that_are_in_progress_before_the_queue_is_there_are_named_and_can_return(make, features, caplog):
-    model = make.model()
-    make.db.create_tables([model])
-    begun = model.create(status="T")
-    Task = upgraded(make, model, features, {"status": "status", "runat": "runat"})
-    Task.xq.install()
-    (line,) = Task.xq.check()
-    assert line.startswith("tasks that are taken (T) and have no owner")
-    assert "release_all()" in line
-    assert line in caplog.text
-    if features:
-        Task.xq.clock.tick(60)
-        assert Task.xq.sweep() == 1
-    else:
-        assert Task.xq.release_all() == 1
-    assert Task.take().id == begun.id
-    assert Task.xq.check() == []
-
-
 WORDS = {"R": "new", "T": "busy", "W": "later", "D": "done"}
 
 
@@ -347,18 +325,17 @@ def worded(make, *constraints, **status):
 
 
 KNOWN = "CHECK (status IN ('new', 'busy', 'done'))"
+LIMITS: dict[str, dict[str, Any]] = {
+    "column": {"constraints": [pw.SQL(KNOWN)]},
+    "table": {},
+    "length": {"max_length": 4},
+}
 
 
-@pytest.mark.parametrize("limit", ["column", "table", "length"])
+@pytest.mark.parametrize("limit", LIMITS)
 def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, limit):
-    lengths = not isinstance(make.db, pw.SqliteDatabase)
-    Task = (
-        worded(make, constraints=[pw.SQL(KNOWN)])
-        if limit == "column"
-        else worded(make, max_length=4)
-        if limit == "length" and lengths
-        else worded(make, f"CONSTRAINT known {KNOWN}")
-    )
+    column = {} if limit == "length" and isinstance(make.db, pw.SqliteDatabase) else LIMITS[limit]
+    Task = worded(make, *[f"CONSTRAINT known {KNOWN}"] * (not column), **column)
     before = made(make.db)
     refused = r"the column task\.status refuses 'later', the status of the state W: "
     with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
@@ -392,19 +369,32 @@ def test_a_check_that_reads_other_columns_too_refuses_no_status(make, name):
 
 
 @pytest.mark.parametrize("features", [{}, {"ttr": True}, {"ttr": 60}], ids=str)
-def test_a_row_that_another_program_makes_taken_gets_the_ttr_of_the_queue_or_is_said_to_stay(make, features):
-    Task = make(features, roles=("runat", "owner"))
-    begun = Task.create(status="T")
-    until = "when the ttr of the queue passes" if features.get("ttr") == 60 else "never returns to ready"
+@pytest.mark.parametrize("early", [True, False], ids=["before the queue is there", "later"])
+def test_a_row_that_another_program_makes_taken_returns_by_the_ttr_of_the_queue_or_a_call(
+    make, features, early, caplog
+):
+    model = make.model()
+    make.db.create_tables([model])
+    begun = model.create(status="T") if early else None
+    roles, returns = ("runat",) if early else ("runat", "owner"), features.get("ttr") == 60
+    Task = make(features, model=model, roles=roles)
+    begun = begun or Task.create(status="T")
     (line,) = Task.xq.check()
     assert line.startswith("tasks that are taken (T) and have no owner")
-    (found,) = Task.xq.doctor()
-    assert (found.what, "release_all()" in found.do) == (line, True)
-    for told in (line, Task.xq.why(begun.id)[-1]):
-        assert until in told
+    assert ("release_all()" in line, line in caplog.text) == (True, early)
+    found = dict(Task.xq.doctor())
+    assert ("release_all()" in found.pop(line), [*found] == [] or early) == (
+        True,
+        True,
+    )  # early: advises the role owner
+    until = "when the ttr of the queue passes" if returns else "never returns to ready"
+    why = "its ttr ends in 60 s" if early and returns else until
+    assert (until in line, why in Task.xq.why(begun.id)[-1]) == (True, True)
     assert Task.xq.sweep() == 0
     Task.xq.clock.tick(60)
-    assert Task.xq.sweep() == (features.get("ttr") == 60)
+    assert (Task.xq.sweep(), Task.xq.release_all()) == ((1, 0) if returns else (0, 1))
+    assert Task.take().id == begun.id
+    assert Task.xq.check() == []
 
 
 @pytest.mark.parametrize("more", [{}, {"history": True}], ids=["", "history"])

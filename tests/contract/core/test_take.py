@@ -13,54 +13,28 @@ from tests.steps import is_exact, names, refers, state, transitions
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 
+def named(field: str, beside: str = "", those: str = "", **values: Any) -> list[dict[str, Any]]:
+    """Tasks by their names, with the value of a field each, and of another one a letter each."""
+    found = [{"name": name, field: value} for name, value in values.items()]
+    return [one | {beside: other} for one, other in zip(found, those)] if beside else found
+
+
+PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
 # roles, fields that replace those of the model, what is put, what take is told, and the names in the order of the takes
 ORDERS: dict[str, tuple[tuple[str, ...], dict[str, Any], list[dict[str, Any]], dict[str, Any], str]] = {
-    "by put": ((), {}, [{"name": name} for name in "abc"], {}, "abc"),
-    "by priority, then by put": (
-        ("priority",),
-        {},
-        [{"name": name, "priority": n} for name, n in (("c", 1), ("a", -5), ("d", 1), ("b", 0), ("e", 2))],
-        {},
-        "abcde",
-    ),
-    "no priority comes first": (
-        ("priority",),
-        {},
-        [{"name": name, "priority": n} for name, n in (("b", -1000), ("c", 0), ("a", None))],
-        {},
-        "abc",
-    ),
-    "without its role a priority means nothing": (
-        ("runat",),
-        {},
-        [{"name": name, "priority": n} for name, n in (("a", 9), ("b", 1))],
-        {},
-        "ab",
-    ),
-    "by the parts of a key": (
-        (),
-        {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}},
-        [{"name": name, "site": site, "page": n} for name, site, n in (("c", "b", 1), ("b", "a", 10), ("a", "a", 9))],
-        {},
-        "abc",
-    ),
+    "by put": ((), {}, named("size", a=0, b=0, c=0), {}, "abc"),
+    "by priority, then by put": (("priority",), {}, named("priority", c=1, a=-5, d=1, b=0, e=2), {}, "abcde"),
+    "no priority comes first": (("priority",), {}, named("priority", b=-1000, c=0, a=None), {}, "abc"),
+    "without its role a priority means nothing": (("runat",), {}, named("priority", a=9, b=1), {}, "ab"),
+    "by the parts of a key": ((), PAIR, named("page", "site", "baa", c=1, b=10, a=9), {}, "abc"),
     "of one tube": (
         ("priority", "tube"),
         {},
-        [
-            {"name": a, "tube": t, "priority": n}
-            for a, t, n in (("d", "x", 5), ("b", "x", 1), ("a", "y", 0), ("c", "x", 1))
-        ],
+        named("priority", "tube", "xxyx", d=5, b=1, a=0, c=1),
         {"tube": "x"},
         "bcd",
     ),
-    "an empty tube is a tube": (
-        ("tube",),
-        {},
-        [{"name": name, "tube": tube} for name, tube in (("a", ""), ("b", None))],
-        {"tube": ""},
-        "a",
-    ),
+    "an empty tube is a tube": (("tube",), {}, named("tube", a="", b=None), {"tube": ""}, "a"),
 }
 
 
