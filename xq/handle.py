@@ -520,13 +520,7 @@ class Queue(Operators[T]):
     # schedules
 
     def every(
-        self,
-        spec: object,
-        task: object,
-        *,
-        name: str | None = None,
-        tz: str | tzinfo | None = None,
-        **options: Any,
+        self, spec: object, task: object, *, name: str | None = None, tz: str | tzinfo | None = None, **options: Any
     ) -> str:
         """Put a task whenever `spec` fires, once for all processes. Returns the name of the schedule.
 

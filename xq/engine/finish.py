@@ -9,17 +9,7 @@ from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
 from xq.core.compile import Fence, Selector, Way
-from xq.core.errors import (
-    BadType,
-    BadValue,
-    Error,
-    FeatureOff,
-    NotFound,
-    NotOwner,
-    SessionLost,
-    WrongState,
-    shown,
-)
+from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
 from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
