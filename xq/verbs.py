@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from xq.core.errors import BadType, ConfigurationError, shown
 from xq.core.ports import TaskModel
@@ -14,14 +14,15 @@ from xq.handle import Queue
 VERBS: Final = (
     *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),
 )
-
-
 OF_MANY: Final = tuple(name for name in dir(Queue) if name.endswith("_many"))  # of the queue only
 TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
 
 
 class Verb:
-    """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`."""
+    """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`.
+
+    Of those in OF_MANY the AttributeError says that only the queue has them.
+    """
 
     def __init__(self, handle: Queue[Any], name: str) -> None:
         self.handle = handle
@@ -31,6 +32,8 @@ class Verb:
         self._of_table = name in TABLE_VERBS
 
     def __get__(self, instance: object, owner: type) -> Any:
+        if (name := self.name) in OF_MANY:
+            raise AttributeError(f"{owner.__name__} has no {name}(), and its queue has: {owner.__name__}.xq.{name}()")
         if owner is not self._model and not self.handle.adapter.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
@@ -42,18 +45,6 @@ class Verb:
         if more and self.name not in ("touch", "wait"):
             raise BadType(f"task.{self.name}() goes without the key; with a key, call {self.name}(key) of the model")
         return self._method(task, *more, **options)
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A method that only the queue has: the AttributeError says where it is."""
-
-    name: str
-
-    def __get__(self, instance: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"{owner.__name__} has no {self.name}(), and its queue has: {owner.__name__}.xq.{self.name}()"
-        )
 
 
 @dataclass(frozen=True)
@@ -92,4 +83,4 @@ def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[s
         store.attach(name, Verb(handle, name))
     for name in OF_MANY if methods is True else ():
         if not store.attribute(name):
-            store.attach(name, Elsewhere(name))
+            store.attach(name, Verb(handle, name))
