@@ -45,7 +45,7 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here, before = os.getpid(), dict[int, Any]()
+    here = os.getpid()
 
     def handled(number: int, frame: Any) -> None:
         if os.getpid() == here:
@@ -54,7 +54,7 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
             signal.signal(number, before[number] or signal.SIG_DFL)
             signal.raise_signal(number)
 
-    before.update({number: signal.signal(number, handled) for number in PASSED_ON})
+    before: dict[int, Any] = {number: signal.signal(number, handled) for number in PASSED_ON}
     try:
         yield
     finally:
