@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xq.core.compile import Selector, change
 from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
+from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, RollBack, Store
 from xq.core.values import named
 from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections, counter_of
@@ -30,10 +30,6 @@ OWN: Final = "own"
 
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
-
-
-class _Undone(Exception):
-    """Rolls back a savepoint."""
 
 
 @dataclass(frozen=True)
@@ -263,8 +259,8 @@ class Installation:
             with self.store.atomic():
                 for key in self.store.execute(self.dialect.free_row):
                     self.dialect.execute(self.store, self.dialect.write_word(word), named(tuple(key)))
-                raise _Undone
-        except _Undone:
+                raise RollBack
+        except RollBack:
             return ""
         except Exception as error:
             kind = self.store.classify(error)

@@ -32,7 +32,7 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
-from xq.core.ports import FAULTS, PASSING, ErrorKind
+from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST
@@ -62,10 +62,6 @@ class Schedule(NamedTuple):
     options: dict[str, Any]  # of the put
     next: datetime | str  # the next firing, in UTC; why there is none, if this process cannot read the schedule
     tz: str  # the time zone of the spec
-
-
-class _UndoneError(Exception):
-    """Raised to roll back a savepoint."""
 
 
 class Schedules(Generic[T]):
@@ -134,8 +130,8 @@ class Schedules(Generic[T]):
         try:
             with self.store.atomic():
                 self.inserts.put([what["task"]], what["options"])
-                raise _UndoneError
-        except (_UndoneError, Full, Duplicate, WrongState):
+                raise RollBack
+        except (RollBack, Full, Duplicate, WrongState):
             return  # it may be put later
         except Exception as error:
             kind = self.store.classify(error)
