@@ -247,8 +247,8 @@ class Inspection:
         if lacking := binding.installation.not_installed():
             yield Finding(str(lacking), "run install()")
             return
-        for problem in self.database.unit(lambda: [*binding.installation.problems()]):
-            yield Finding(*problem)
+        for lines, remedy in self.database.unit(lambda: [*binding.installation.problems()]):
+            yield from (Finding(line, remedy) for line in lines)
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             mended = f"run this while no other program writes to the table, then recount():\n{ddl.rstrip()}"
             yield Finding(f"the {name} is not the one that install() creates", mended)

@@ -28,6 +28,10 @@ log = logging.getLogger("xq")
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
 
+DELETED: Final = (
+    "the queue %s is installed: the table %s has rows, and an ack deletes the row of its task; the feature keep leaves "
+    "it in the table, and zombie for a while"
+)
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 
@@ -96,8 +100,10 @@ class Installation:
                         self._check_history()
                     is_new = not self._recorded()
                     self.create(moves)
-                    for line in [*self._unowned(), *(self._deleted_by_ack() if is_new else ())]:
+                    for line in self._unowned():
                         log.warning("the queue %s is installed: %s", self.store.name, line)
+                    if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.free_row):
+                        log.warning(DELETED, self.store.name, self.store.table)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
                 raise
@@ -447,32 +453,29 @@ class Installation:
 
     def check(self) -> list[str]:
         """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
-        return [line for line, _ in self.problems()]
+        return [line for lines, _ in self.problems() for line in lines]
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what `check` returns, each with its remedy."""
+    def problems(self) -> Iterator[tuple[list[str], str]]:
+        """Yield what `check` returns, as lists of messages that have one remedy, each with that."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
-        yield from ((line, "run install()") for line in missing)
-        yield from (
-            (line, "change the table or the definition")
-            for line in [unfit, *(self._alike() if columns else ())]
-            if line
-        )
-        yield from ((line, self.remedy) for line in (self.refused_words() if columns else ()))
+        yield missing, "run install()"
+        yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
+        yield self.refused_words() if columns else [], self.remedy
         if missing:
             return  # there are no counters, or those of another definition
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
-                yield f"{wrong} heads of utubes are not as the table has them: recount() repairs it", "run recount()"
-        yield from ((line, "release_all() returns all taken tasks, snatch() a single one") for line in self._unowned())
-        for (tube, state), n in sorted(self._corrections().items()):
-            tasks = (
-                f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)}"
-            )
-            yield f"{tasks} were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it", "run recount()"
+                yield [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"], "run recount()"
+        yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
+        uncounted = [
+            f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
+            f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
+            for (tube, state), n in sorted(self._corrections().items())
+        ]
+        yield uncounted, "run recount()"
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.dialect.unowned)
@@ -485,14 +488,6 @@ class Installation:
         if self.dialect.times_unowned:
             return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
         return "never returns to ready by itself: call release_all() or snatch()"
-
-    def _deleted_by_ack(self) -> list[str]:
-        if not self.dialect.machine.ack_deletes or not self.store.execute(self.dialect.free_row):
-            return []
-        return [
-            f"the table {self.store.table} has rows, and an ack deletes the row of its task; "
-            "the feature keep leaves it in the table, and zombie for a while"
-        ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # One statement reads both, so concurrent writes cause no difference.
