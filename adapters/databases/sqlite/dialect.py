@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -28,7 +27,10 @@ from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
-CHECK = re.compile(r"""(?:CONSTRAINT\s+["`\[]?(?P<name>\w+)["`\]]?\s+)?CHECK\s*\(""", re.IGNORECASE)
+WITHIN = "[^()]*"  # parentheses, which may have others in them
+for _ in range(5):
+    WITHIN = rf"(?:[^()]|\({WITHIN}\))*"
+CHECK = re.compile(rf"""(?:CONSTRAINT\s+["`\[]?(\w+)["`\]]?\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 
 
@@ -202,15 +204,9 @@ class Sqlite(SqliteObjects):
         return None
 
     def checks(self, store: Connections) -> Mapping[str, str]:
-        found = {}
         mine = f"type = 'table' AND name = {self.literal(self.source.name)} COLLATE NOCASE"
-        for (sql,) in store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}"):
-            for check in CHECK.finditer(sql):
-                levels = accumulate((char == "(") - (char == ")") for char in sql[check.end() :])
-                end = next((at for at, level in enumerate(levels, check.end()) if level < 0), len(sql))
-                text = sql[check.end() : end]
-                found[check["name"] or text] = text
-        return found
+        ((sql,),) = store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}")
+        return {name or text: text for name, text in CHECK.findall(sql)}
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")
