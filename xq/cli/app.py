@@ -11,7 +11,7 @@ import typer
 
 from xq.cli import acts, queues, tasks, tubes, watch, work
 from xq.cli.output import Answer
-from xq.cli.targets import Json, Target, connected, queue_named
+from xq.cli.targets import Json, Target, connected
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
@@ -29,7 +29,7 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
     """Return a function for Typer: TARGET instead of the queue, the other arguments of `do`, and --json."""
 
     def run(target: Target, json: Json = False, **given: Any) -> None:
-        with connected(queue_named(target)) as queue:
+        with connected(target) as queue:
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say
-from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public, queue_named
+from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
 from xq.core.filters import quoted
 from xq.core.words import NAMES
 
@@ -27,7 +27,7 @@ def stats(target: Target, json: Json = False) -> None:
     The URL of a database with several queues shows a line for each.
     """
     seen = []
-    for queue in all_of(target) or [queue_named(target)]:  # which says what is missing
+    for queue in all_of(target):
         with connected(queue):
             seen.append((queue.name, queue.stats(), queue.paused()))
     (_numbers(*seen[0]) if len(seen) == 1 else _lines(seen)).print(json)

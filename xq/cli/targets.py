@@ -93,7 +93,7 @@ def _reached() -> Iterator[None]:
         raise (Unreachable(str(error)) if type(error) is Error else error) from error.__cause__
 
 
-def all_of(text: str) -> list[Queue]:
+def all_of(text: str, or_none: bool = False) -> list[Queue]:
     """Return the queue that a target names; of the URL of a database all that it has, and say which are left out."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
@@ -103,7 +103,7 @@ def all_of(text: str) -> list[Queue]:
         _, queues, left_out = queues_of(text)
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
-    return queues
+    return queues if queues or or_none else [queue_named(text)]  # which says what is missing
 
 
 def public(text: str) -> str:
@@ -116,11 +116,12 @@ def public(text: str) -> str:
 
 
 @contextmanager
-def connected(queue: Queue) -> Iterator[Queue]:
-    """Use a queue with a connection of its own.
+def connected(target: Queue | str) -> Iterator[Queue]:
+    """Use a queue, or the one that a target names, with a connection of its own.
 
     Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails.
     """
+    queue = queue_named(target) if isinstance(target, str) else target
     store = queue.adapter.store
     try:
         with store.briefly_connected():
@@ -147,7 +148,7 @@ def _completed(values: Callable[[Queue], Iterable[str]]) -> Callable[[Context, s
     def complete(context: Context, incomplete: str) -> list[str]:
         words = re.sub(" ?: ?", ":", " ".join(context.args)).split()  # bash splits words at a colon
         target = next((word for word in words if ":" in word), "")
-        with suppress(BaseException), connected(queue_named(target)) as queue:
+        with suppress(BaseException), connected(target) as queue:
             return sorted(value for value in values(queue) if value.lower().startswith(incomplete.lower()))
         return []
 

@@ -18,20 +18,7 @@ from typer import Option
 
 from xq.cli.output import Answer, json_text, printable, shown, table
 from xq.cli.queues import pauses
-from xq.cli.targets import (
-    AnyKey,
-    Json,
-    Key,
-    Queue,
-    Target,
-    Targets,
-    Unreachable,
-    all_of,
-    connected,
-    key_of,
-    public,
-    queue_named,
-)
+from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Targets, Unreachable, all_of, connected, key_of, public
 from xq.cli.tasks import by, described, exactly, spent, transition
 from xq.cli.tasks import table as tasks
 from xq.core.errors import Error
@@ -58,7 +45,7 @@ def tail(
     json: Annotated[bool, Option("--json", help="Print a JSON document in each line.")] = False,
 ) -> None:
     """Follow the transitions of a queue, or of one task, as they commit. Needs the feature history."""
-    with connected(queue_named(target)) as queue:
+    with connected(target) as queue:
         for row in _transitions(queue, n, once, key_of(queue, key)):
             told = transition(row)
             more = {name: told[name] for name in ("tube", "attempt")} | {"by": by(told)}
@@ -112,7 +99,7 @@ def health(
     told = []
     for target in targets:
         try:
-            found = all_of(target) or [queue_named(target)]  # which says what is missing
+            found = all_of(target)
             for queue in found:
                 with connected(queue):
                     state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
@@ -135,7 +122,7 @@ def top(
     json: Json = False,
 ) -> None:
     """Show a queue live: numbers, rates, waits, tasks. Keys: s or an arrow for another state, p to pause, q to end."""
-    with connected(queue_named(target)) as queue:
+    with connected(target) as queue:
         states, looks, place, paused = list(queue.machine.states), Looks(maxlen=SPAN), 0, False
         if once or json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             told = _look(queue, states[0], looks)

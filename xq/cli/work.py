@@ -132,7 +132,7 @@ def _shown(target: str) -> Iterator[Any]:
         thing = found(target)
         yield thing if hasattr(getattr(thing, "model", None), "xq") else queue_in(thing, target)
         return
-    queues, tubes = all_of(target), []
+    queues, tubes = all_of(target, or_none=True), []
     if "#" not in target:
         from xq import Tubes
         from xq.adapters.peewee.tables import database_errors
