@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
@@ -54,18 +54,13 @@ class Inspections(Selectors, HistoryTable):
         return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
 
     @property
-    def free_row(self) -> str:
-        """Returns a query of the key of one row, which it locks. It waits for none."""
-        skipping = f"{self.lock} SKIP LOCKED" if self.lock else ""
-        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} LIMIT 1{skipping}"
-
-    def write_word(self, word: object) -> str:
-        """Return SQL that sets the status of a row, by its key, and nothing else."""
-        return f"UPDATE {self.table_in_schema} SET {self.roles['status']} = {self.literal(word)} WHERE {self.by_key()}"
+    def any_row(self) -> str:
+        """Returns a query that finds one row if the table has rows."""
+        return f"SELECT 1 FROM {self.table_in_schema} LIMIT 1"
 
     @abstractmethod
-    def checks(self, store: Connections) -> Mapping[str, str]:
-        """Return the conditions of the CHECKs of the table by what an error calls them: the name, or the condition."""
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        """Return what limits the values of a row, CHECKs and the type of the status: its name, and the condition."""
 
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""

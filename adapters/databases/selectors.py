@@ -244,12 +244,19 @@ class Selectors(TokenBuckets):
     @property
     def statuses_alike(self) -> str:
         """Returns a query of the first and last index of states whose statuses the column compares as equal."""
-        column = self.exact(self.roles["status"], self.kind("status"))
+        listed = self._listed(self.exact(self.roles["status"], self.kind("status")))
+        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.roles['status']} HAVING COUNT(*) > 1"
+
+    def refused_by(self, condition: str) -> str:
+        """Return a query of the indexes of states whose statuses do not fulfil a condition on their column."""
+        return f"SELECT place FROM {self._listed(self.roles['status'])} WHERE NOT ({condition})"
+
+    def _listed(self, status: str) -> str:
+        """Return a table of the statuses of the states, with their indexes, in the type and collation of the column."""
         words = [self.literal(self.words[state]) for state in self.machine.states]
-        # The column comes first: it sets the type and the collation of the comparison.
-        found = f"SELECT -1 AS place, {column} AS word FROM {self.table_in_schema} WHERE FALSE"
-        listed = " UNION ALL ".join([found, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
-        return f"SELECT MIN(place), MAX(place) FROM ({listed}) AS listed GROUP BY word HAVING COUNT(*) > 1"
+        first = f"SELECT -1 AS place, {status} AS {self.roles['status']} FROM {self.table_in_schema} WHERE FALSE"
+        listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
+        return f"({listed}) AS listed"
 
     @cached_property
     def any_ready(self) -> str:

@@ -85,7 +85,7 @@ class PeeweeModel(OrmModel[M]):
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self.key = tuple(field.name for field in meta.get_primary_keys())
         self._names = [field.name for field in self.fields]
-        is_plain = model.__init__ is pw.Model.__init__
+        is_plain = model.__init__ in (pw.Model.__init__, _init)
         unsafe = [self.fields[index] for index, _ in self._readers if type(meta.fields[self._names[index]]) not in SAFE]
         self.may_fail_to_read = bool(unsafe) or not is_plain
         if is_plain:
@@ -168,13 +168,25 @@ class PeeweeModel(OrmModel[M]):
         model.__bases__ = (*kept, Saving, *bases[last + 1 :])
 
 
+def _guarded(self: Any) -> frozenset[str]:
+    return getattr(self._meta, "xq_guarded", frozenset())  # none of a model that inherits and is no queue
+
+
+def _init(self: Any, *args: Any, __no_default__: Any = None, **values: Any) -> None:
+    """Build an instance as Peewee does. The default of a field of the queue is no change by the application."""
+    pw.Model.__init__(self, __no_default__=__no_default__)
+    self._dirty -= _guarded(self)
+    for name, value in values.items():
+        setattr(self, name, value)
+
+
 def _save(self: Any, force_insert: bool = False, only: Any = None) -> Any:
     """Save as Peewee does. An UPDATE leaves out fields of the queue that the application has neither changed nor named.
 
     So save() of an instance that was read earlier does not overwrite a status that the queue has changed since.
     """
     meta = self._meta
-    guarded = getattr(meta, "xq_guarded", frozenset()) - self._dirty  # none of a model that inherits and is no queue
+    guarded = _guarded(self) - self._dirty
     if guarded and only is None and not (force_insert or meta.only_save_dirty) and self._pk is not None:
         only = [name for name in self.__data__ if name not in guarded]
         if {*only} <= {field.name for field in meta.get_primary_keys()}:
@@ -183,7 +195,9 @@ def _save(self: Any, force_insert: bool = False, only: Any = None) -> Any:
 
 
 # Made without Peewee's metaclass, which would give it a table and a key.
-Saving: Any = type.__new__(type(pw.Model), "Saving", (pw.Model,), {"save": _save, "__module__": __name__})
+Saving: Any = type.__new__(
+    type(pw.Model), "Saving", (pw.Model,), {"__init__": _init, "save": _save, "__module__": __name__}
+)
 
 
 FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {

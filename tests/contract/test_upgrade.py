@@ -85,6 +85,11 @@ def test_save_writes_what_it_wrote_before_and_never_moves_a_task_back(make):
     read.save()
     after = row(Task, put)
     assert (after.job, after.size, after.status) == ("read by another query", read.size, "D")  # the rest as in Peewee
+    built = Task(id=put.id, name="built")
+    assert built.save() == 1
+    assert (row(Task, put).name, state(Task, put)) == ("built", "D")
+    Task(id=put.id, status="R").save()
+    assert state(Task, put) == "R"
 
 
 class Notes(pw.TextField):

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.compile import Selector, change
-from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
+from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, RollBack, Store
-from xq.core.values import named
+from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
 from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections, counter_of
 
@@ -102,7 +101,7 @@ class Installation:
                     self.create(moves)
                     for line in self._unowned():
                         log.warning("the queue %s is installed: %s", self.store.name, line)
-                    if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.free_row):
+                    if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.any_row):
                         log.warning(DELETED, self.store.name, self.store.table)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
@@ -241,49 +240,16 @@ class Installation:
         ]
 
     def refused_words(self) -> list[str]:
-        """Return a message for each status that the table refuses, whatever else the row holds.
-
-        It writes each status that no row has to one row, in a savepoint that it rolls back. So it finds nothing in an
-        empty table.
-        """
-        table, found = self.dialect.source, []
-        there = {word for word, _ in self.store.execute(self.dialect.statuses_in_use)}
-        for state, word in self.dialect.words.items():
-            refusal = "" if word in there else self._refusal(word)
-            if refusal is None:
-                break
-            column = f"the column {table.name}.{table.roles['status'].column}"
-            found += [f"{column} refuses {word!r}, the status of the state {state}: {refusal}"] if refusal else []
+        """Return a message for each status that the table refuses, whatever else the row holds. It reads no row."""
+        dialect, table, found = self.dialect, self.dialect.source, []
+        status, states = table.roles["status"].column, dialect.machine.states
+        others = {name.lower() for name in dialect.columns_of(self.store, table.name)} - {status.lower()}
+        for what, condition in dialect.checks(self.store):
+            if others.isdisjoint(re.findall(r"\w+", NO_COLUMN.sub("", condition.lower()))):
+                for state in (states[place] for (place,) in self.store.execute(dialect.refused_by(condition))):
+                    word = f"the column {table.name}.{status} refuses {dialect.words[state]!r}"
+                    found.append(f"{word}, the status of the state {state}: {what} ({condition})")
         return found
-
-    def _refusal(self, word: object) -> str | None:
-        """Return the database's message if it refuses a status in any row, else an empty text.
-
-        Returns None if it can try nothing now: SQLite's file is locked, or only read.
-        """
-        try:
-            with self.store.atomic():
-                for key in self.store.execute(self.dialect.free_row):
-                    self.dialect.execute(self.store, self.dialect.write_word(word), named(tuple(key)))
-                raise RollBack
-        except RollBack:
-            return ""
-        except Exception as error:
-            kind = self.store.classify(error)
-            if kind is ErrorKind.CHECK or isinstance(error, BadValue):
-                message = str(error).partition("\n")[0]  # PostgreSQL appends the row
-                return "" if self._depends_on_the_row(message) else message
-            if kind in (ErrorKind.CONFLICT, *UNANSWERED):
-                raise
-            # Else because of this row, or of this user's rights: a trigger, a unique index.
-            return None if self.store.may_pass(error) else ""
-
-    def _depends_on_the_row(self, refusal: str) -> bool:
-        """Return whether a CHECK that a message names reads other columns than the status."""
-        status = self.dialect.source.roles["status"].column.lower()
-        others = {name.lower() for name in self.dialect.columns_of(self.store, self.dialect.source.name)} - {status}
-        texts = [text for name, text in self.dialect.checks(self.store).items() if name in refusal]
-        return any(others & {*re.findall(r"\w+", NO_COLUMN.sub("", text.lower()))} for text in texts)
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
         file = self.dialect.file(self.store)  # often an empty one, made by opening a wrong path

@@ -90,10 +90,17 @@ class Mariadb(MariadbObjects):
     )
     from_there = "connect to the database"
 
-    def checks(self, store: Connections) -> Mapping[str, str]:
-        mine = f"constraint_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
-        listed = f"SELECT constraint_name, check_clause FROM information_schema.check_constraints WHERE {mine}"
-        return dict(map(tuple, store.execute(listed)))
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        mine = f"table_name = {self.literal(self.source.name)}"
+        status = self.literal(self.source.roles["status"].column)
+        return store.execute(
+            "SELECT CONCAT('CONSTRAINT `', constraint_name, '` CHECK'), check_clause "
+            f"FROM information_schema.check_constraints WHERE constraint_schema = {self._schema} AND {mine} UNION ALL "
+            "SELECT column_type, IF(data_type = 'enum', CONCAT('`', column_name, '` IN ', SUBSTR(column_type, 5)), "
+            "CONCAT('CHAR_LENGTH(`', column_name, '`) <= ', character_maximum_length)) FROM information_schema.columns "
+            f"WHERE table_schema = {self._schema} AND {mine} AND column_name = {status} "
+            "AND character_maximum_length IS NOT NULL"
+        )
 
     open_transactions = (
         "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "

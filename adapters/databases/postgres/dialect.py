@@ -117,10 +117,15 @@ class Postgres(PostgresObjects):
             f"{column})) WHERE attrelid = to_regclass({table}) AND attname = {column}"
         )
 
-    def checks(self, store: Connections) -> Mapping[str, str]:
-        mine = f"contype = 'c' AND conrelid = to_regclass({self.literal(self.table_in_schema)})"
-        listed = f"SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE {mine}"
-        return dict(map(tuple, store.execute(listed)))
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        table, status = f"to_regclass({self.literal(self.table_in_schema)})", self.source.roles["status"].column
+        return store.execute(
+            "SELECT 'CONSTRAINT ' || quote_ident(conname) || ' CHECK', pg_get_expr(conbin, conrelid) "
+            f"FROM pg_constraint WHERE contype = 'c' AND conrelid = {table} UNION ALL "
+            "SELECT format_type(atttypid, atttypmod), format('char_length(%I) <= %s', attname, atttypmod - 4) "
+            f"FROM pg_attribute WHERE attrelid = {table} AND attname = {self.literal(status)} "
+            "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype, 'bpchar'::regtype)"
+        )
 
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(

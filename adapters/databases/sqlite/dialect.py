@@ -6,7 +6,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -27,10 +27,10 @@ from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
-WITHIN = "[^()]*"  # parentheses, which may have others in them
+WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them
 for _ in range(5):
-    WITHIN = rf"(?:[^()]|\({WITHIN}\))*"
-CHECK = re.compile(rf"""(?:CONSTRAINT\s+["`\[]?(\w+)["`\]]?\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
+    WITHIN = rf"(?:'[^']*'|--.*|[^()']|\({WITHIN}\))*"
+CHECK = re.compile(rf"""(CONSTRAINT\s+\S+\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 
 
@@ -203,10 +203,10 @@ class Sqlite(SqliteObjects):
             return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
         return None
 
-    def checks(self, store: Connections) -> Mapping[str, str]:
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
         mine = f"type = 'table' AND name = {self.literal(self.source.name)} COLLATE NOCASE"
         ((sql,),) = store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}")
-        return {name or text: text for name, text in CHECK.findall(sql)}
+        return [(f"{name}CHECK", condition) for name, condition in CHECK.findall(sql)]
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")

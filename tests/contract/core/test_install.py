@@ -314,12 +314,12 @@ def test_a_table_with_rows_whose_tasks_an_ack_deletes_is_warned_of_once(make, fe
 WORDS = {"R": "new", "T": "busy", "W": "later", "D": "done"}
 
 
-def worded(make, *constraints, **status):
-    """An application's table with a row, and the queue on it, which is not installed."""
+def worded(make, *constraints, rows=1, **status):
+    """An application's table, and the queue on it, which is not installed."""
     meta = {"constraints": [pw.SQL(each) for each in constraints]}
     table = make.model(status=pw.CharField(**status), size=pw.IntegerField(null=True), meta=meta)
     make.db.create_tables([table])
-    table.create(status="new")
+    table.insert_many([{"status": "new"}] * rows).execute()
     features: dict[str, Any] = {"delayed": True, "keep": True, "ttr": 60, "history": True}
     return upgraded(make, make.model(size=pw.IntegerField(null=True)), features, statuses=WORDS)
 
@@ -332,10 +332,11 @@ LIMITS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("rows", [0, 1], ids=["empty", "with rows"])
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, limit):
+def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, limit, rows):
     column = {} if limit == "length" and isinstance(make.db, pw.SqliteDatabase) else LIMITS[limit]
-    Task = worded(make, *[f"CONSTRAINT known {KNOWN}"] * (not column), **column)
+    Task = worded(make, *[f"CONSTRAINT known {KNOWN}"] * (not column), rows=rows, **column)
     before = made(make.db)
     refused = r"the column task\.status refuses 'later', the status of the state W: "
     with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
@@ -343,7 +344,15 @@ def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, 
     assert "refuses 'busy'" not in str(told.value)
     assert made(make.db) == before
     assert [line for line in Task.xq.check() if re.search(refused, line)]
-    assert Task.get().status == "new"
+    assert [task.status for task in Task.select()] == ["new"] * rows
+
+
+@pytest.mark.parametrize("but", ["'a(b'", "'don''t'", "''"])
+def test_a_check_is_understood_whatever_texts_are_in_it(make, but):
+    Task = worded(make, f"CHECK (((status IN ({but}, 'new'))) OR lower(status) = 'busy')", rows=0)
+    with pytest.raises(xq.ConfigurationError, match=r"refuses 'later'.*refuses 'done'") as told:
+        Task.xq.install()
+    assert "refuses 'busy'" not in str(told.value)
 
 
 def test_the_doctor_names_a_status_that_the_table_refuses_since_and_looking_leaves_no_trace(make):
