@@ -560,7 +560,7 @@ class Queue(Operators[T]):
         """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.
 
         If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
-        `spec` what is stored, as texts.
+        `spec` the text in the database.
         """
         return self._schedules.listed()
 

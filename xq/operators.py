@@ -155,7 +155,7 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return what is wrong or slow, as (what, do): `check`, sessions, pauses, bloat, a short ttr, a key that ends.
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, bloat, a ttr, a key's end.
 
         It reads the whole table.
         """
@@ -205,7 +205,7 @@ class Operators(Generic[T]):
         get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, with their numbers,
         unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
         if the queue there has a history with rows, unless `drop_history`. It raises ConfigurationError, too, if the
-        column of the status refuses one that the queue writes (a CHECK, a length), which it tries on a row.
+        column of the status refuses one that the queue writes (a CHECK, a length).
         """
         self._database.unit(lambda: self._database.bind().installation.install(move, drop_history))
         self._database.close()

@@ -285,12 +285,14 @@ def test_what_workers_start_with_replaces_what_programs_have_declared_before(mak
     assert started({}) == {"own": 60}
 
 
-def test_what_is_due_when_a_run_until_empty_starts_is_put_and_worked_on(make_shared):
-    Task = make_shared({"keep": True}, schedules={"b": (START, {"name": "b"})}, worker=lambda task: None, workers=2)
+@pytest.mark.parametrize("declared", [{}, {"b": (START, {"name": "b"})}], ids=["stored", "declared too"])
+def test_what_is_due_when_a_run_until_empty_starts_is_put_and_worked_on(make_shared, declared):
+    more = {"schedules": declared} if declared else {}
+    Task = make_shared({"keep": True}, worker=lambda task: None, workers=2, **more)
     Task.xq.every(60, {"name": "a"})
     Task.xq.clock.tick(60)
     Task.xq.run(until_empty=True)
-    assert sorted(task.name for task in Task.xq.by_state("D")) == ["a", "b"]
+    assert sorted(task.name for task in Task.xq.by_state("D")) == ["a", *declared]
 
 
 # what is declared as "a" -> what the error says
