@@ -26,6 +26,7 @@ class PlainStore(ClassifiesErrors):
     """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
 
     installs = ""
+    adds_columns = False
 
     def __init__(self, name: str, address: Address) -> None:
         self.name = name

@@ -87,11 +87,8 @@ class Model:
         return [key for key, row in self.rows.items() if row["job"] == job and self.state(row) in self.alone]
 
     def plain(self, key: Any, values: Row) -> None:
-        """Another program's UPDATE, which knows nothing of owners: a column stays, a side table is kept in step."""
-        row = self.rows[key] | values
-        if row["state"] != "T" and "owner" not in self.roles:
-            row["holder"] = None
-        self.write(key, row)
+        """Another program's UPDATE, which knows nothing of owners."""
+        self.write(key, self.rows[key] | values)
 
     def enter(self, key: Any, row: Row, to: str, given: Options) -> Row:
         """What a state that is entered writes, whatever the road that led there. Returns the task as it then is."""

@@ -341,12 +341,13 @@ class QueueMachine(RuleBasedStateMachine):
             )
         for name in ("ttl", "ttr"):
             values[name] = math.inf if values[name] == FOREVER else values[name]
-        return values | {"owner": bool(values["owner"])}
+        owner = values["owner"] if "owner" in self.roles else values["xq_owner"]
+        return {name: value for name, value in values.items() if name != "xq_owner"} | {"owner": bool(owner)}
 
     def expected(self, key: Any, row: Values) -> dict[str, Any]:
         """A row of the model as `read` gives it."""
         values = {name: value for name, value in row.items() if name not in ("state", "holder")}
-        values |= {"status": self.words[row["state"]], "owner": bool(row["holder"]) and "owner" in self.roles}
+        values |= {"status": self.words[row["state"]], "owner": bool(row["holder"])}
         return values | self.key_fields(key)
 
     def key_fields(self, key: Any) -> dict[str, Any]:

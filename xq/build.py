@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
@@ -14,19 +15,23 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
 from xq.core.ports import Store, Table
 from xq.core.schema import (
+    OWN,
+    asks_for_own,
     check_key,
     check_that_ack_keeps,
     default_id,
     key_of,
     offered,
+    own_name,
     roles_of,
     statuses_of,
     stored_words,
     tubes_of,
     used_by,
+    wanted,
 )
 from xq.core.words import Wording
-from xq.engine.install import OWN
+from xq.engine.install import OWN as BROUGHT
 from xq.engine.unit import Definition
 from xq.handle import Queue
 from xq.registry import catalogue, compose
@@ -88,17 +93,18 @@ def build(
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
-    mapped = roles_of(store, {} if fields is None else fields)
-    extends = bool(store.offers) and not detached  # a detached queue has a recorded definition with all of its roles
-    if extends:
+    given = {} if fields is None else fields
+    mapped = roles_of(store, given)
+    chosen = compose({} if features is None else features, default_id(key_of(store)))
+    needed, used = wanted(given, chosen), used_by(chosen)
+    if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
         tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
-        used = ["status", "tube"] if tubes else ["status"]
-        mapped |= roles_of(store, offered(store, mapped, used))
-    if "status" not in mapped:
-        raise ConfigurationError(
-            f"fields= must map the role 'status' to a field of {store.name}; a model that inherits from {store.base} "
-            "needs no fields="
-        )
+        asked = [role for role, named in given.items() if asks_for_own(role, named)]
+        mapped |= roles_of(store, offered(store, mapped, {*used, *asked, "status", *(["tube"] if tubes else [])}))
+    if own := [role for role in needed if role not in mapped]:
+        store.bring({own_name(role): OWN[role] for role in own})
+        names = {role: field.name for role, field in mapped.items()}
+        mapped = roles_of(store, names | {role: own_name(role) for role in own})
     words = statuses_of({} if statuses is None else statuses)
     table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
     if not detached:
@@ -106,7 +112,7 @@ def build(
     definition = _define(
         store,
         table,
-        extends,
+        chosen,
         words,
         tubes_of(table, () if tube_stats is None else tube_stats),
         wording,
@@ -123,7 +129,7 @@ def build(
         handle.adapter.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
-        store.with_the_table(handle.adapter.create_by, handle.uninstall)
+        store.with_the_table(handle.adapter.create_by, partial(handle.uninstall, keep_columns=True))
         store.guard(handle.roles.values())
     return handle
 
@@ -131,18 +137,13 @@ def build(
 def _define(
     store: Store[Any],
     table: Table,
-    extends: bool,
+    chosen: Sequence[Feature],
     statuses: Mapping[str, str | int],
     tube_stats: tuple[str, ...],
     wording: Wording | None,
     schedules: Schedules | None,
     features: Mapping[str, Any],
 ) -> Definition:
-    chosen = compose(features, default_id(table))
-    used = used_by(chosen)
-    if extends and (more := offered(store, table.roles, used)):
-        table = replace(table, roles={**table.roles, **roles_of(store, more)})
-        store.check_roles(table.roles)
     for feature in chosen:
         for role in feature.needs:
             if role not in table.roles:
@@ -168,7 +169,7 @@ def _define(
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
             "transitions": _digest(machine.structure),
-            **({OWN: own} if own else {}),
+            **({BROUGHT: own} if own else {}),
         },
         features=features,
         catalogue=catalogue,

@@ -223,14 +223,12 @@ class Operators(Generic[T]):
         statements = self._database.bind().installation.ddl()
         return statements if split else "".join(f"{sql};\n" for sql in statements)
 
-    def check(self, *, advise: bool = False) -> list[str]:
+    def check(self) -> list[str]:
         """Return a message for each missing object, each wrong count, and each status that the table refuses.
 
-        It reads the whole table, and tries the statuses that no row has on one row, in savepoints that it rolls back.
-        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
+        It reads the whole table.
         """
-        installation = self._database.bind().installation
-        return [*self._database.unit(installation.check), *(installation.advice() if advise else [])]
+        return self._database.unit(self._database.bind().installation.check)
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
@@ -242,7 +240,11 @@ class Operators(Generic[T]):
         within = self._store.in_transaction()
         self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
 
-    def uninstall(self) -> None:
-        """Remove everything that `install` created, and leave the plain table."""
-        self._database.unit(self._database.bind().installation.uninstall)
+    def uninstall(self, *, keep_columns: bool = False) -> None:
+        """Remove everything that `install` created, and leave the plain table.
+
+        The columns that xq brought go with what they hold, the tasks' states, say; `keep_columns` leaves them for the
+        next `install`.
+        """
+        self._database.unit(lambda: self._database.bind().installation.uninstall(keep_columns))
         self._database.close()

@@ -25,6 +25,7 @@ from xq.core.compile import Selector, Statement
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Values
+from xq.core.schema import OWN
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
@@ -348,6 +349,25 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def taken_now(self, store: Connections) -> int:
         ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return int(taken)
+
+    def add_own(self, store: Connections) -> list[str]:
+        """Return SQL that adds the columns which xq brings to the table."""
+        return [f"ALTER TABLE {self.table_in_schema} ADD COLUMN IF NOT EXISTS {column}" for column in self.own.values()]
+
+    def drop_own(self, store: Connections) -> list[str]:
+        """Return SQL that drops these columns, as far as they are there."""
+        there = map(self.quote, self.own.keys() & self.table_columns(store))
+        return [f"ALTER TABLE {self.table_in_schema} DROP COLUMN {column}" for column in there]
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Returns the definitions of the columns that xq brings, by name."""
+        types = {"text": self.long_text, "double": self.double, "integer": "INTEGER"}
+        own = {field.column: OWN[role] for role, field in self.source.own.items()}
+        return {
+            column: f"{self.quote(column)} {types[kind] if length is None else self.varying(length)}"
+            for column, (kind, length) in own.items()
+        }
 
     def widening(self, store: Connections) -> list[str]:
         """Return SQL that adds the columns which the tables of an earlier layout lack.

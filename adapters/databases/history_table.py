@@ -28,10 +28,6 @@ class HistoryTable(Terms):
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 
-    @abstractmethod
-    def owner_of(self, version: str) -> str:
-        """Return SQL of the token of a version of a row, within a trigger."""
-
     def note_move(self, state: str, target: str) -> str:
         """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
         values = {
@@ -42,7 +38,7 @@ class HistoryTable(Terms):
             "source": f"'{state}'",
             "target": f"'{target}'",
             "event": ":event",
-            "owner": self.owner if state == TAKEN else "NULL",
+            "owner": self.roles["owner"] if state == TAKEN else "NULL",
         }
         return (
             f"INSERT INTO {self.side('history')} ({', '.join(map(self.quote, values))}) "

@@ -114,7 +114,6 @@ class Objects(Selectors, Counters, HistoryTable):
             "tubes": self.tube_stats,
             "history": self.has_history,
             "groups": self.groups,
-            "owners": "owner" not in self.roles,
         }
         return {word for word, there in words.items() if there}
 
@@ -126,7 +125,7 @@ class Objects(Selectors, Counters, HistoryTable):
             f"{old}_key": self.key_in_history([f"{version}.{key}" for key in self.keys]),
             f"{old}_tube": f"{version}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
             f"{old}_attempt": f"{version}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
-            f"{old}_owner": self.owner_of(version),
+            f"{old}_owner": f"{version}.{self.roles['owner']}",
             was: self.in_states(machine.states, status),
             f"surely_{was}": f"COALESCE({self.in_states(machine.states, status)}, FALSE)",
             f"{was}_pending": self.in_states(machine.pending, status),
@@ -176,10 +175,10 @@ class Objects(Selectors, Counters, HistoryTable):
         # The taken tasks of a session must be found among ten million others. An index of their own would cost a fifth
         # of the throughput, so if an index of ttr exists, it also holds the taken tasks without a ttr.
         taken = self.is_state(TAKEN)
-        if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
+        if "runat" in found:
             columns, condition, unique = found["runat"]
             found["runat"] = (columns, f"{taken} OR {condition}", unique)
-        elif "owner" in self.roles:
+        else:
             found["taken"] = (self.owner_for_range, taken, False)
         for guard in self.machine.guards:
             if guard.name == "unique":

@@ -115,7 +115,8 @@ class Records(Terms):
     @property
     def _mentions(self) -> list[tuple[str, str]]:
         """Returns (uuid, rows) of all mentions of sessions: as owners of tasks to reap, and in the waits."""
-        owners = (f"substr({self.owner}, 1, {UUID_LENGTH})", f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
+        uuid = f"substr({self.roles['owner']}, 1, {UUID_LENGTH})"
+        owners = (uuid, f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return [*([owners] if self.machine.settings.reaped else []), ("session", self.waits)]
 
     @property

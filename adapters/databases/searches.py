@@ -221,7 +221,7 @@ class Searches(Objects):
 
     def is_of_session(self, value: str) -> str:
         """Return the condition that a token begins with a session's uuid and a slash: the bound value."""
-        return f"COALESCE(substr({self.owner}, 1, {UUID_LENGTH + 1}) = {value}, FALSE)"
+        return f"COALESCE(substr({self.roles['owner']}, 1, {UUID_LENGTH + 1}) = {value}, FALSE)"
 
     # what else is read of a row
 

@@ -64,7 +64,7 @@ class Selectors(TokenBuckets):
     def where(self, rows: Selector) -> str:
         """Return the condition of a statement that moves these rows."""
         if rows.way in ("key", "keys"):
-            return f"{self.named(rows)}{self.fence(rows, self.owner)}"
+            return f"{self.named(rows)}{self.fence(rows)}"
         if rows.way in ("all", "each"):
             return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.keys), rows)})"
@@ -79,8 +79,9 @@ class Selectors(TokenBuckets):
         listed = self.exactly(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
         return f"{listed} AND {state}"
 
-    def fence(self, rows: Selector, owner: str) -> str:
+    def fence(self, rows: Selector) -> str:
         """Return the fence: a condition that only rows of this session, or with this token, are meant."""
+        owner = self.roles["owner"]
         return {
             "": "",
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
@@ -104,7 +105,7 @@ class Selectors(TokenBuckets):
         """Return an index hint for such rows, and their condition with its order."""
         state = self.is_state(rows.state)
         if rows.way == "owned":
-            return "", f"{state} AND {self.owned}"
+            return "", f"{state} AND {self.of_session(self.owner_for_range)}"
         if rows.way == "due":
             due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
@@ -127,13 +128,6 @@ class Selectors(TokenBuckets):
     def owner_for_range(self) -> str:
         """Returns SQL of the role owner, for a comparison with a range."""
         return self.roles["owner"]
-
-    @property
-    def owned(self) -> str:
-        """Returns the condition that the session owns a row."""
-        if "owner" in self.roles:
-            return self.of_session(self.owner_for_range)
-        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.owners} WHERE {self.of_session('owner')})"
 
     @staticmethod
     def of_session(owner: str) -> str:
@@ -158,11 +152,7 @@ class Selectors(TokenBuckets):
 
     def look(self, afresh: str = "") -> str:
         """Return a query of the row of a key in any state, and of its token."""
-        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
-
-    def look_for_owner(self, afresh: str) -> str:
-        """Return a query of the token in the side table: the `afresh` of `look` does not apply to that table."""
-        return f"SELECT owner FROM {self.owners} WHERE {self.by_key()}{afresh}"
+        return f"SELECT {self.columns}, {self.roles['owner']} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
 
     def listing(self, rows: Selector) -> str:
         """Return a query of the keys of these rows."""
@@ -205,7 +195,8 @@ class Selectors(TokenBuckets):
     @property
     def taken(self) -> str:
         """Returns a query of the keys and tokens of the taken tasks."""
-        return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+        wanted = ", ".join([*self.keys, self.roles["owner"]])
+        return f"SELECT {wanted} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
 
     @property
     def unowned(self) -> str:
@@ -233,7 +224,7 @@ class Selectors(TokenBuckets):
 
     @property
     def _is_unowned(self) -> str:
-        return f"{self.is_state(TAKEN)} AND {self.owner} IS NULL"
+        return f"{self.is_state(TAKEN)} AND {self.roles['owner']} IS NULL"
 
     @property
     def statuses_in_use(self) -> str:

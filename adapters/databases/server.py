@@ -141,7 +141,7 @@ class Server(Dialect):
         """Return the types, or the names of indexes and constraints, that the text of a side table has."""
 
     def side_tables(self) -> list[Object]:
-        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
+        wanted = {"count": True, "wait": True, "history": self.has_history}
         made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
         if utubes := self.groups:
             values = {"most": str(utubes.most), **self.heads_values(utubes)}
@@ -242,11 +242,6 @@ class Server(Dialect):
     @abstractmethod
     def event(self) -> str:
         """Returns SQL of the event of the statement; without an event context (another program) it is a write."""
-
-    def owner_of(self, version: str) -> str:
-        if "owner" in self.roles:
-            return f"{version}.{self.roles['owner']}"
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
 
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0

@@ -82,6 +82,7 @@ class Terms(ABC):
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
+    double = "DOUBLE PRECISION"
     engine = ""  # table options of CREATE TABLE
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     lock = ""  # the clause that locks the rows of a SELECT
@@ -154,7 +155,7 @@ class Terms(ABC):
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
     def side(self, suffix: str) -> str:
-        """Return a table of this queue by the suffix of its name, for example count, owner, wait or history."""
+        """Return a table of this queue by the suffix of its name, for example count, wait or history."""
         return self.object(self.name(suffix))
 
     # values of columns
@@ -192,20 +193,6 @@ class Terms(ABC):
         return self.letters.get(row[status])
 
     # rows
-
-    @property
-    def owners(self) -> str:
-        """Returns the side table of tokens, which a queue without the role owner has."""
-        return self.side("owner")
-
-    @property
-    def owner(self) -> str:
-        """Returns SQL of the token of a row: the role owner, or the token in the side table."""
-        return self.roles.get("owner", self._owner_beside)
-
-    @property
-    def _owner_beside(self) -> str:
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
 
     def same_key(self, alias: str, version: str) -> str:
         """Return the condition that a row of a side table (alias, '' if none) has the key of this version of a row."""

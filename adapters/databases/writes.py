@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,6 @@ from xq.core.ports import Field
 
 class Writes(Selectors, Counters):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
-
-    @abstractmethod
-    def remembering(self, rows: Selector, statement: Statement) -> Statement:
-        """Extend a statement that takes these rows: it also writes their token to the side table of owners."""
 
     @property
     def sets_context_first(self) -> str:
@@ -57,9 +52,7 @@ class Writes(Selectors, Counters):
         """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
         if change.target == ABSENT:
             return self.delete(rows, change)
-        statement = self.update(rows, change)
-        beside = change.roles.get("status") == TAKEN and "owner" not in self.roles
-        return self.remembering(rows, statement) if beside else statement
+        return self.update(rows, change)
 
     def update(self, rows: Selector, change: Change) -> Statement:
         where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
@@ -164,7 +157,8 @@ class Writes(Selectors, Counters):
 
     @property
     def adopt_owners(self) -> str:
-        """Return SQL that copies the tokens of taken tasks from the existing side table to the role owner."""
-        owner = self.roles["owner"]
+        """Return SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
+        owner, beside = self.roles["owner"], self.side("owner")
         taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
-        return f"UPDATE {self.table_in_schema} SET {owner} = {self._owner_beside} WHERE {taken}"
+        token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same_key('xq_o', self.table)})"
+        return f"UPDATE {self.table_in_schema} SET {owner} = {token} WHERE {taken}"

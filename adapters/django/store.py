@@ -70,6 +70,12 @@ NATIVE: Final[Mapping[type, type]] = {
 }
 
 
+OWN_FIELDS: Final[Mapping[str, Callable[..., models.Field[Any, Any]]]] = {  # of the columns that xq brings
+    "text": models.TextField,
+    "double": models.FloatField,
+    "integer": models.IntegerField,
+}
+
 PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that only hold the value that was set
 
 
@@ -108,13 +114,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         # Django has no other way to name a schema
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')
-        self._concrete = tuple(meta.concrete_fields)
-        self._attnames = [field.attname for field in self._concrete]
-        self._attributes = [(field.name, field.attname) for field in self._concrete]
-        self._relations = [field for field in self._concrete if field.is_relation]
-        # The values of a new instance in fields that Django, or the database, fills on save.
-        self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
-        self.fields = tuple(map(self._field, self._concrete))
+        self.adds_columns = not meta.managed
+        self._read_fields()
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
         plain = model.__init__ is models.Model.__init__
         self._guarded: Sequence[str] = ()
@@ -124,6 +125,23 @@ class DjangoStore(OrmModel[M], DjangoConnections):
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
         self._is_made_plainly = plain
+
+    def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
+        for name, (kind, length) in columns.items():
+            if name not in {field.name for field in self._concrete}:
+                field = OWN_FIELDS[kind] if length is None else partial(models.CharField, max_length=length)
+                field(null=True, blank=True, editable=False).contribute_to_class(self.model, name)
+        self._read_fields()
+
+    def _read_fields(self) -> None:
+        meta = self.model._meta
+        self._concrete = tuple(meta.concrete_fields)
+        self._attnames = [field.attname for field in self._concrete]
+        self._attributes = [(field.name, field.attname) for field in self._concrete]
+        self._relations = [field for field in self._concrete if field.is_relation]
+        # The values of a new instance in fields that Django, or the database, fills on save.
+        self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
+        self.fields = tuple(map(self._field, self._concrete))
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -62,6 +62,7 @@ class PeeweeModel(OrmModel[M]):
     """A Peewee model. Implements `xq.core.ports.TaskModel`."""
 
     base = "xq.Task"
+    adds_columns = True
     needed: Mapping[str, str] = {
         "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), or PostgreSQL's "
         "DateTimeTZField; a FloatField is single precision, which moves a timestamp by minutes",
@@ -82,8 +83,20 @@ class PeeweeModel(OrmModel[M]):
         self.table = meta.table_name
         self.schema = meta.schema or ""
         self.advice = f"db.create_tables([{self.name}]) creates the table, with all that the queue needs"
-        self.fields = tuple(_field(field) for field in meta.sorted_fields)
+        self._read_fields()
         self.key = tuple(field.name for field in meta.get_primary_keys())
+
+    def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
+        for name, (kind, length) in columns.items():
+            if name not in self.model._meta.fields:
+                field = FIELDS[kind](null=True) if length is None else pw.CharField(max_length=length, null=True)
+                self.model._meta.add_field(name, field)
+        self._read_fields()
+
+    def _read_fields(self) -> None:
+        vars(self).pop("_readers", None)
+        model, meta = self.model, self.model._meta
+        self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ in (pw.Model.__init__, _init)
         unsafe = [self.fields[index] for index, _ in self._readers if type(meta.fields[self._names[index]]) not in SAFE]
@@ -204,6 +217,7 @@ FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
     "bigauto": pw.BigAutoField,
     "bigint": pw.BigIntegerField,
     "integer": pw.IntegerField,
+    "double": pw.DoubleField,
     "text": pw.TextField,
 }
 

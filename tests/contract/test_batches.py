@@ -35,9 +35,9 @@ def of_keys(make, kind, n):
     return Task, [task(site="ab"[i % 2], page=i) for i in range(n)] if kind == "composite" else tasks(n)
 
 
-@pytest.fixture(params=[(), ("owner",)], ids=["side table", "role"])
-def queue(make, request):
-    return make(BATCHES, roles=("runat", "priority", "attempts", *request.param))
+@pytest.fixture
+def queue(make):
+    return make(BATCHES, roles=("runat", "priority", "attempts"))
 
 
 @pytest.mark.parametrize("kind", KEYS)

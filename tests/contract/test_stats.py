@@ -116,9 +116,6 @@ def test_a_recount_beside_writers_sets_the_numbers_right(make_live):
     assert is_exact(Task)
 
 
-# takes, which the table of owners counts where no field holds them
-
-
 def test_a_take_is_counted_once_however_and_by_whom_it_ends(make):
     Task = make({"keep": True, "buried": True, "endless": True}, roles=())
     ids = [put.id for put in Task.xq.put_many(tasks(11))]
@@ -147,19 +144,6 @@ def test_a_take_is_counted_once_however_and_by_whom_it_ends(make):
     Task.xq.truncate()
     assert is_exact(Task)
     assert transitions(Task) == {"T-X": 3, "B-X": 2, "D-X": 3}
-
-
-@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
-def test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner(make_shared):
-    Task = make_shared({"keep": True}, roles=())
-    Task.xq.put_many(tasks(3))
-    first, *_ = Task.xq.take_many(2)
-    Mapped = make_shared({"keep": True}, roles=("owner",), model=make_shared.model())
-    Mapped.xq.install()
-    assert transitions(Mapped) == {"X-R": 3, "R-T": 2}
-    Mapped.ack(first.id)
-    assert transitions(Mapped) == {"X-R": 3, "R-T": 2, "T-D": 1}
-    assert is_exact(Mapped)
 
 
 def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):

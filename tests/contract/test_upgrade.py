@@ -193,7 +193,7 @@ def test_a_field_of_another_kind_is_left_to_the_application(make):
 
     make.db.create_tables([User])
     Page = queue(make, {"ttr": 60}, page(make, owner=pw.ForeignKeyField(User), error=pw.IntegerField(default=404)))
-    assert {"owner", "error"}.isdisjoint(Page.xq.roles)
+    assert (Page.xq.roles["owner"], "error" in Page.xq.roles) == ("xq_owner", False)
     user = User.create()
     Page.put({"url": "a", "owner": user})
     assert Page.take().owner == user
@@ -203,8 +203,7 @@ def test_a_field_of_another_kind_is_left_to_the_application(make):
 def test_a_field_that_a_feature_needs_must_be_of_a_kind_for_it(make):
     with pytest.raises(xq.ConfigurationError, match="role 'runat' is a DoubleField.*Page.runat is text"):
         xq.upgrade(page(make, runat=pw.TextField(null=True)), features={"ttr": 60})
-    with pytest.raises(xq.ConfigurationError, match="feature 'ttr' needs the role 'runat'"):
-        xq.upgrade(page(make, runat=None), features={"ttr": 60})
+    assert xq.upgrade(page(make, runat=None), features={"ttr": 60}).roles["runat"] == "xq_runat"
 
 
 def test_a_key_of_the_base_has_64_bits_and_another_program_may_leave_the_numbers_out(make):
@@ -223,13 +222,64 @@ def test_the_base_has_no_database_and_cannot_be_upgraded():
     assert "xq" not in vars(xq.Task)
 
 
-def test_taken_tasks_keep_their_token_when_the_role_owner_is_mapped_later(make):
-    before = make({"keep": True}, roles=())
-    held = bring(before, "T", {"name": "a"})
-    ((key, token, *_),) = before.xq.taken()
-    before.xq.adapter.maintenance.stop_maintenance()
-    after = make({"keep": True}, roles=("owner",))
-    assert [task[:2] for task in after.xq.taken()] == [(key, token)]
-    assert after.xq.check(advise=True) == []
-    assert after.xq.ack(held.id).status == "D"
-    assert is_exact(after)
+# own columns
+
+
+def test_a_table_that_is_there_is_a_queue_without_a_column_added_by_hand(make):
+    model = make.model(status=pw.IntegerField(default=7))  # of the application, and none of the queue
+    make.db.create_tables([model])
+    model.insert_many([{"name": "a"}, {"name": "b"}]).execute()
+    Task = make({"delayed": True, "buried": True, "ttr": 60}, model=model, fields={"attempts": True})
+    Task.xq.install()
+    assert (Task.xq.check(), Task.xq.count(), Task.take()) == ([], 0, None)
+    Task.put({"name": "c"}, delay=5)
+    Task.update(xq_status="R").where(Task.name == "b").execute()
+    taken = Task.take()
+    assert (taken.name, taken.status, taken.xq_status, taken.xq_attempts) == ("b", 7, "T", 1)
+    assert (taken.bury().xq_status, Task.dig(taken.id).xq_status) == ("B", "R")
+    Task.xq.clock.tick(5)
+    assert [each.name for each in Task.xq.take_many(9)] == ["b", "c"]
+    values = [
+        {"name": "d", "status": 8, "size": 1}.get(field.name)
+        for field in model._meta.sorted_fields
+        if "xq_" not in field.name
+    ]
+    assert (Task.put(values).name, is_exact(Task)) == ("d", True)
+
+
+def test_a_queue_that_is_not_installed_names_the_columns_that_install_would_add(make):
+    model = make.model()
+    make.db.create_tables([model])
+    Task = make.upgrade(model, {"status": "status"}, {"delayed": True}).model
+    lacks = [f"the column task.{column} is missing" for column in ("xq_owner", "xq_runat")]
+    assert Task.xq.check()[:2] == lacks
+    assert "xq_runat" in Task.xq.ddl()
+    with pytest.raises(xq.NotInstalled, match=rf"Task\.xq\.install\(\) installs .*{lacks[0]}"):
+        Task.put({})
+    Task.xq.install()
+    taken = bring(Task, "T")
+    Task.xq.uninstall(keep_columns=True)
+    Task.xq.install()
+    assert (Task.ack(taken).id, Task.xq.check()) == (taken.id, [])
+
+
+@pytest.mark.parametrize("role", ["priority", "tube", "unique"])
+def test_a_role_that_is_the_applications_has_no_column_of_xq(make, role):
+    with pytest.raises(xq.ConfigurationError, match=f"role '{role}': Task has no field True"):
+        xq.upgrade(make.model(), fields={role: True})
+
+
+def test_tokens_of_taken_tasks_are_copied_from_the_side_table_of_an_earlier_layout(make):
+    Task = make({"keep": True}, roles=())
+    held = bring(Task, "T", {"name": "a"})
+    ((_, token, *_),) = Task.xq.taken()
+    for sql in (
+        f"CREATE TABLE task_xq_owner AS SELECT id, xq_owner AS owner FROM task WHERE id = {held.id}",
+        "UPDATE task SET xq_owner = NULL",
+        "UPDATE xq_queue SET version = '1'",
+    ):
+        make.db.execute_sql(sql)
+    Task.xq.install()
+    assert ("task_xq_owner" in make.db.get_tables(), Task.xq.taken()[0][1]) == (False, token)
+    assert Task.ack(held).status == "D"
+    assert (Task.xq.check(), is_exact(Task)) == ([], True)

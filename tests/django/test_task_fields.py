@@ -39,7 +39,7 @@ def test_a_model_needs_no_fields_and_is_migrated_once(app):
     assert taken.bury().status == "B"
     assert Order.dig(taken).status == "R"
     assert Order.take().ack().status == "D"
-    assert Order.xq.check(advise=True) == []
+    assert Order.xq.check() == []
     assert "no issues" in app.run("check", tags=["xq"])
     app.models(order(fields={"utube": "item"}, utube=True))  # is a migration of the queue, none of the table
     assert "No changes" in app.run("makemigrations", app.label, check=True, dry_run=True)

@@ -36,9 +36,6 @@ DELETE FROM "page_xq_count"
 -- install: the table page_xq_wait
 CREATE TABLE IF NOT EXISTS "page_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
 
--- install: the table page_xq_owner
-CREATE TABLE IF NOT EXISTS "page_xq_owner" ("id" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
-
 -- install: the index page_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
     WHERE "status" = 'R';
@@ -75,8 +72,6 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status" ON "page" WHEN OLD."sta
 UPDATE "page_xq_wait"
     SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
-DELETE FROM "page_xq_owner"
-    WHERE "id" = OLD."id" AND OLD."status" = 'T' AND OLD."status" IS NOT NEW."status" COLLATE BINARY;
 END;
 
 -- install: the trigger page_xq_update_task
@@ -92,8 +87,6 @@ CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id" ON "page" WHEN (OLD."i
 UPDATE "page_xq_wait"
     SET event = printf('write'), target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
-DELETE FROM "page_xq_owner"
-    WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
 
 -- install: the trigger page_xq_delete
@@ -108,8 +101,6 @@ CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" WHEN (OLD."status" = 'R' 
 UPDATE "page_xq_wait"
     SET event = printf('write'), target = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
-DELETE FROM "page_xq_owner"
-    WHERE "id" = OLD."id" AND OLD."status" = 'T';
 END;
 
 -- install: record
@@ -121,354 +112,324 @@ INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
 -- X put R: 1
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'R', NULL)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put R: 2
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'R', NULL), (:f1_1, :f2_1, 'R', NULL)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL), (:f1_1, :f2_1, 'R', NULL, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put W with delay: 1
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put W with delay: 2
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f1_1, :f2_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T: first
 UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT 1)
-    RETURNING "id", "url", "title", "status", "runat";
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);  -- write down the owner, of each task
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T: oldest
 UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, "xq_owner" = :owner
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);  -- write down the owner, of each task
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    SELECT value, :owner FROM json_each(:keys);  -- or the owners of several tasks at once
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T with ttr: first
 UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT 1)
-    RETURNING "id", "url", "title", "status", "runat";
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);  -- write down the owner, of each task
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T with ttr: oldest
 UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    SET "status" = 'T', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, "xq_owner" = :owner
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    VALUES (:k0, :owner);  -- write down the owner, of each task
-INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
-    SELECT value, :owner FROM json_each(:keys);  -- or the owners of several tasks at once
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this session
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this session
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this very take
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this very take
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D with update={'url': ...}
 UPDATE "page"
-    SET "url" = :f1, "status" = 'D', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "url" = :f1, "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page"
-    WHERE "status" = 'T' AND "id" IN (SELECT "id" FROM "page_xq_owner"
-    WHERE owner >= :session AND owner < :session_end) LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "status" = 'T' AND "xq_owner" >= :session AND "xq_owner" < :session_end LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: all
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T';
 
 -- T release R: each
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W D restart R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R switch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R B D switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W D switch B: key
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W B switch D: key
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W B D switch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B switch B: key
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D switch D: key
 UPDATE "page"
-    SET "status" = 'D', "runat" = NULL
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'D'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: key
 DELETE FROM "page"
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: keys
 DELETE FROM "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W delay R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
     ORDER BY "runat" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this session
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this session
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this very take
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this very take
 UPDATE "page"
-    SET "status" = 'B', "runat" = NULL
-    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT 1)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: oldest
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
     ORDER BY "runat" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'D'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: first
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT 1)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: oldest
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    SET "status" = 'W', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- kill in RTWBD: all
 DELETE FROM "page"
@@ -477,7 +438,7 @@ DELETE FROM "page"
 -- kill in RTWBD: each
 DELETE FROM "page"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)
@@ -635,8 +596,7 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     ORDER BY "runat" LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- begin writing
 UPDATE xq_session
@@ -644,8 +604,7 @@ UPDATE xq_session
     WHERE FALSE;
 
 -- taken
-SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") FROM "page"
+SELECT "id", "xq_owner" FROM "page"
     WHERE "status" = 'T';
 
 -- counters
@@ -687,8 +646,7 @@ DELETE FROM xq_savepoint
     RETURNING number;
 
 -- look
-SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") FROM "page"
+SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" = :k0;
 
 -- forget the queue in xq_pause
@@ -717,6 +675,6 @@ UPDATE xq_session
     WHERE FALSE;
 
 -- R T W B D by_state
-SELECT "id", "url", "title", "status", "runat" FROM "page"
+SELECT "id", "url", "title", "status", "runat", "xq_owner" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n;

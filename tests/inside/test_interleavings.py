@@ -23,7 +23,7 @@ def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monke
         self.close()
         return made
 
-    Task = make(roles=("owner",))
+    Task = make()
     put = Task.put(task())
     monkeypatch.setattr(sessions.Session, "new_token", makes_it_and_ends)
     with Task.xq.session(), pytest.raises(xq.UnknownSession):
@@ -33,7 +33,7 @@ def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monke
 
 
 def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
-    Task = make_live(roles=("owner",))
+    Task = make_live()
     put = Task.put(task())
 
     def child() -> Any:
@@ -84,17 +84,17 @@ def test_a_run_until_empty_waits_for_a_transaction_that_fires_what_is_due(make_s
 
 @ON_SERVERS
 @pytest.mark.parametrize(
-    ("level", "roles", "finish"),
+    ("level", "finish"),
     [
-        ("READ COMMITTED", (), "ack"),
-        ("READ COMMITTED", ("owner",), "release"),
-        ("REPEATABLE READ", ("owner",), "ack"),
-        ("SERIALIZABLE", (), "release"),
+        ("READ COMMITTED", "ack"),
+        ("READ COMMITTED", "release"),
+        ("REPEATABLE READ", "ack"),
+        ("SERIALIZABLE", "release"),
     ],
 )
-def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_live, level, roles, finish):
+def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_live, level, finish):
     isolate(make_live.db, level)
-    Task = make_live(roles=roles)
+    Task = make_live()
     put = Task.put(task())
     mine = Task.take()
     with Task.xq.session():

@@ -13,15 +13,14 @@ from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more
 from xq.sessions import liveness
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
-OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
 EACH_FAILURE = pytest.mark.parametrize(
     ("shared_db", "how"), [(db, how) for db in SHARED for how in FAILURES[db]], indirect=["shared_db"]
 )
 
 
-@pytest.fixture(params=OWNERS)
-def queue(request, make_live):
-    queue = make_live({"delayed": True, "ttr": 3600}, roles=OWNERS[request.param])
+@pytest.fixture
+def queue(make_live):
+    queue = make_live({"delayed": True, "ttr": 3600}, roles=("runat",))
     queue.xq.put_many([{"name": name} for name in ("good", "bad", "fine")])
     return queue
 

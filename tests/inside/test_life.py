@@ -17,17 +17,10 @@ from tests.inside.steps import look
 from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, processes, state, transitions
 from tests.support.life import FEATURES, takes, watch
 
-OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
-
-
-@pytest.fixture(params=OWNERS)
-def roles(request):
-    return OWNERS[request.param]
-
 
 @pytest.fixture
-def queue(make_live, roles):
-    return make_live(FEATURES, roles=roles)
+def queue(make_live):
+    return make_live(FEATURES, roles=("runat",))
 
 
 def open_sessions(Task: Any) -> list[str]:

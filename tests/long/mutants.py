@@ -358,8 +358,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the history tells every event as a write",
         "adapters/databases/sqlite/event_context.py",
-        'context[OWNER] = event, values.get("owner")',
-        'context[OWNER] = EVENT, values.get("owner")',
+        "context[EVENT] = event\n        context[AT]",
+        "context[EVENT] = EVENT\n        context[AT]",
         "contract/core/test_history.py::test_what_is_done_is_told_by_the_name_of_its_event",
     ),
     Mutant(
@@ -394,8 +394,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "of PostgreSQL a take does not lock the task that it picks",
         "adapters/databases/postgres/dialect.py",
-        'locked = f"{query}{self.lock} SKIP LOCKED"',
-        "locked = query",
+        'locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"',
+        "locked = super().select(columns, rows)",
         "guarantees/test_once.py::test_no_task_is_taken_twice",
     ),
     Mutant(
@@ -415,30 +415,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "of MariaDB a call does not lock the task of a key",
         "adapters/databases/mariadb/dialect.py",
-        "{self.named(rows, f'{self.table}.')}{fence}{self.lock}\"",
-        "{self.named(rows, f'{self.table}.')}{fence}\"",
+        '{self.named(rows)}{self.fence(rows)}{self.lock}"',
+        '{self.named(rows)}{self.fence(rows)}"',
         "contract/core/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",
-    ),
-    Mutant(
-        "on PostgreSQL a task that another session has taken meanwhile passes the fence",
-        "adapters/databases/postgres/dialect.py",
-        'AND xmin = ({seen})"',
-        'AND EXISTS ({seen})"',
-        "inside/test_interleavings.py::test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it",
-    ),
-    Mutant(
-        "on PostgreSQL a batch of one does not wait for who changes its task",
-        "adapters/databases/postgres/dialect.py",
-        "return lambda connection, values: run(connection, values) or again(connection, values)",
-        "return run if again else run",
-        "inside/test_interleavings.py::test_who_waits_for_a_task_that_the_application_changes_and_leaves_taken_finishes_it",
-    ),
-    Mutant(
-        "on PostgreSQL the takes that owners count are lost with their table",
-        "adapters/databases/postgres/dialect.py",
-        'return f"WITH counted AS ({counted}) {super().adopt_owners}"',
-        "return super().adopt_owners",
-        "contract/test_stats.py::test_the_takes_that_owners_count_are_counted_when_a_field_holds_the_owner",
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",

@@ -74,7 +74,6 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
         ("", {"fields": fields})
         for fields in (
             *(
-                {"runat": "runat"},
                 {"status": "nonsense"},
                 {"status": None},
                 {"status": 5},
@@ -86,11 +85,6 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
             {"status": "status", "owner": "job", "tube": "job"},
             {"status": "status", "attempts": "id"},
         )
-    ),
-    *(
-        (rf"{feature}.*{role}", {"features": {feature: True}, "roles": ()})
-        for role, features in {"runat": ("delayed", "zombie", "ttl", "ttr"), "deadline": ("lifetime",)}.items()
-        for feature in features
     ),
     (r"unique.*role 'unique'", {"features": {"unique": True}, "roles": ("runat",)}),
     ("tube", {"tube_stats": ["a"]}),

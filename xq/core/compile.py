@@ -92,11 +92,7 @@ class Statement:
     lock: str = ""
     others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
     among: str = ""
-    before: str = ""  # once for all locked rows
     # Run after `sql`:
-    again: str = ""  # in its place, if it returned no row
-    after: str = ""  # for each row that it returned, by the key
-    after_all: str = ""  # in place of `after`, once for all rows, if `listed` makes a list of their keys
     back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
 
 

@@ -84,6 +84,11 @@ class Table:
     roles: Mapping[str, Field]
 
     @property
+    def own(self) -> dict[str, Field]:
+        """The roles whose columns xq brings, and their fields."""
+        return {role: field for role, field in self.roles.items() if field.name == f"xq_{role}"}
+
+    @property
     def ordered_by(self) -> list[str]:
         """The roles by which a take orders tasks, lower values first, before their key."""
         return [role for role in ORDERED_BY if role in self.roles]
@@ -509,6 +514,11 @@ class TaskModel(Protocol[T]):
 
         The first column is the key.
         """
+
+    adds_columns: bool  # whether install() adds the columns that xq brings; else migrations of the ORM do
+
+    def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
+        """Add nullable fields to the model, unless it has them: their kinds, and lengths of texts, by name."""
 
     base: str  # the public name of the ORM's abstract model that has a field for every role
 

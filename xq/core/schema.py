@@ -39,9 +39,20 @@ TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
 TRACEPARENT: Final = 55  # which has so many
 OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
 
-# The offered roles that every queue maps. The owner in a column saves the side table, and with it three statements of
-# each take: 8 to 20 % of a cycle on SQLite, whatever the features are. The others cost less.
-ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")
+# Roles for which xq can bring a column of its own: the kind of its field, and the length of a text that is not longer.
+OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
+    "status": ("text", 64),
+    "owner": ("text", OWNER_LENGTH),
+    "runat": ("double", None),
+    "deadline": ("double", None),
+    "attempts": ("integer", None),
+    "error": ("text", None),
+    "ttl": ("double", None),
+    "ttr": ("double", None),
+    "trace": ("text", TRACE_LENGTH),
+}
+
+ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")  # the offered roles that every queue maps
 
 STRATEGIES: Final[Mapping[str, str]] = {
     "auto": "auto_increment",
@@ -60,6 +71,22 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
     by_name = {field.name: field for field in store.fields}
     return tuple(by_name[name] for name in store.key)
+
+
+def own_name(role: str) -> str:
+    """Return the name of the field, and column, that xq brings for a role."""
+    return f"xq_{role}"
+
+
+def wanted(fields: Mapping[str, Any], features: Sequence[Feature]) -> list[str]:
+    """Return the roles for which xq brings a column where none is mapped: those asked for, and those needed."""
+    needed = {"status", "owner"}.union(*(feature.needs for feature in features))
+    return [role for role in OWN if role in needed or asks_for_own(role, fields.get(role))]
+
+
+def asks_for_own(role: object, named: object) -> bool:
+    """Return whether a value of `fields` asks for a column that xq brings: True, or its name."""
+    return role in OWN and (named is True or (isinstance(named, str) and named == f"xq_{role}"))
 
 
 def used_by(features: Sequence[Feature]) -> set[str]:
@@ -105,6 +132,8 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
                 f"there is no role {shown(role)}: there are {', '.join(ROLES)}; a feature stands in features="
             )
         name = _name_of(named)
+        if name not in by_name and asks_for_own(role, named):
+            continue
         if not isinstance(name, str) or name not in by_name:
             raise ConfigurationError(
                 f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(by_name)}"
@@ -207,8 +236,8 @@ def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tube_stats))
 
 
-def default_id(table: Table) -> str:
-    kinds = [field.kind for field in table.key]
+def default_id(key: Sequence[Field]) -> str:
+    kinds = [field.kind for field in key]
     return STRATEGIES.get(kinds[0], "required") if len(kinds) == 1 else "required"
 
 

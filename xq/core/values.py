@@ -412,13 +412,14 @@ class Tasks(Generic[T]):
         if isinstance(task, Mapping):
             return dict(task)
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
-            if len(task) != len(self._names):
+            names = self._names[: len(self._names) - len(self.table.own)]
+            if len(task) not in (len(names), len(self._names)):
                 raise BadValue(
-                    f"a task of {self.store.name} as a sequence has {len(self._names)} values "
-                    f"({', '.join(self._names)}), not {len(task)}"
+                    f"a task of {self.store.name} as a sequence has {len(names)} values ({', '.join(names)}), "
+                    f"not {len(task)}"
                 )
             optional = self._keys | self._not_brought
-            return {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in optional}
+            return {n: v for n, v in zip(self._names, task, strict=False) if v is not None or n not in optional}
         raise BadType(
             f"put takes a mapping, a {self.store.name}, or a sequence of values, "
             f"not {type(task).__name__}: {shown(task)}"

@@ -18,11 +18,7 @@ PARTS = {
     "lock": "lock the tasks",
     "others": "lock the tasks of other groups",
     "among": "which of both are meant",
-    "before": "write down the owner",
     "sql": "",
-    "again": "if it found nothing: wait for those who change the task",
-    "after": "write down the owner, of each task",
-    "after_all": "or the owners of several tasks at once",
     "back": "read them back",
 }
 

@@ -267,9 +267,6 @@ class Finish(Generic[T]):
             raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
         if self.tasks.choose(state, asked.event, asked.seconds, asked.to).fenced:
             owner = row[-1]
-            if afresh and "owner" not in self.tasks.table.roles:
-                found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))
-                owner = found[0][0] if found else None
             if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state

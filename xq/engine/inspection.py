@@ -252,8 +252,6 @@ class Inspection:
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             mended = f"run this while no other program writes to the table, then recount():\n{ddl.rstrip()}"
             yield Finding(f"the {name} is not the one that install() creates", mended)
-        for line in binding.installation.advice():
-            yield Finding(line.removeprefix("advice: "), "optional: it would be cheaper")
         yield from self._sessions()
         yield from self._overdue()
         yield from self._paused_and_buried()

@@ -70,7 +70,8 @@ class Installation:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
         filling = [self.dialect.count_what_is_there, *self._heads(), *filter(None, [self.dialect.times_unowned])]
-        statements = [*self.dialect.widening(self.store), *self._statements(), *filling, *record]
+        columns = self.dialect.add_own(self.store) if self.store.adds_columns else []
+        statements = [*columns, *self.dialect.widening(self.store), *self._statements(), *filling, *record]
         return [self.dialect.in_a_script(sql) for sql in statements]
 
     def _statements(self) -> list[str]:
@@ -230,6 +231,8 @@ class Installation:
 
     def _alike(self) -> list[str]:
         """Return a message for each pair of statuses that the database does not distinguish."""
+        if self._lacks_status:
+            return []
         column, words = self.dialect.source.roles["status"].column, self.dialect.words
         found = self.store.execute(self.dialect.statuses_alike)
         pairs = [[self.dialect.machine.states[place] for place in row] for row in found]
@@ -241,7 +244,9 @@ class Installation:
 
     def refused_words(self) -> list[str]:
         """Return a message for each status that the table refuses, whatever else the row holds. It reads no row."""
-        dialect, table, found = self.dialect, self.dialect.source, []
+        if self._lacks_status:
+            return []
+        dialect, table, found = self.dialect, self.dialect.source, list[str]()
         status, states = table.roles["status"].column, dialect.machine.states
         others = {name.lower() for name in dialect.columns_of(self.store, table.name)} - {status.lower()}
         for what, condition in dialect.checks(self.store):
@@ -266,14 +271,28 @@ class Installation:
         table = self.dialect.source.name
         if not columns:
             return [f"the table {table} is missing"]
-        wanted = [field.column for field in self.dialect.source.fields]
+        added = self.dialect.own if self.store.adds_columns else {}
+        wanted = [field.column for field in self.dialect.source.fields if field.column not in added]
         return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
+
+    @property
+    def _lacks_status(self) -> bool:
+        own = self.dialect.source.own.get("status")
+        return own is not None and own.column not in self.dialect.table_columns(self.store)
+
+    def _missing_own(self) -> list[str]:
+        """Return a message for each missing column that install() adds."""
+        columns, table = self.dialect.table_columns(self.store), self.dialect.source.name
+        return [f"the column {table}.{column} is missing" for column in self.dialect.own if column not in columns]
 
     def create(self, moves: LostStates | None = None) -> None:
         """Create everything anew, except the counters, which keep their values."""
         self.take_down()
+        if self.store.adds_columns:
+            for sql in self.dialect.add_own(self.store):
+                self.store.execute(sql)
         existing = self.dialect.existing(self.store)
-        if "owner" in self.dialect.roles and self.dialect.name("owner") in existing:  # not mapped before
+        if self.dialect.name("owner") in existing:  # of an earlier layout
             self.store.change(self.dialect.adopt_owners)
         for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store)]:
             self.store.execute(sql)
@@ -348,7 +367,8 @@ class Installation:
     def _missing_objects(self) -> list[str]:
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
-        missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
+        lacking = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
+        missing = self._missing_own() + lacking
         if not self._records_are_in(existing):
             return missing
         try:
@@ -407,15 +427,6 @@ class Installation:
             if there.get(name) != here.get(name)
         ]
         return [*features, *roles, *statuses, *others]
-
-    def advice(self) -> list[str]:
-        """Return messages that name a definition which costs less."""
-        if "owner" in self.dialect.roles:
-            return []
-        return [
-            "advice: map the role 'owner' to a nullable text field of 64 characters or more: "
-            f"without it each take also writes the table {self.dialect.name('owner')}"
-        ]
 
     def check(self) -> list[str]:
         """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
@@ -503,8 +514,8 @@ class Installation:
                 drop()
         return taken
 
-    def uninstall(self) -> None:
-        """Remove all that was installed, and leave the plain table."""
+    def uninstall(self, keep_columns: bool = False) -> None:
+        """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
         with self.dialect.installing(self.store):
             for item in reversed([self.dialect.jobs.table, *self.dialect.objects()]):
                 self.store.execute(item.drop)
@@ -518,6 +529,9 @@ class Installation:
                 if not self.store.execute(self.dialect.queues):
                     for shared in self.dialect.shared():
                         self.store.execute(shared.drop)
+            if self.store.adds_columns and not keep_columns:
+                for sql in self.dialect.drop_own(self.store):
+                    self.store.execute(sql)
 
 
 def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:

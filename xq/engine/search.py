@@ -497,7 +497,7 @@ class Search(Generic[T]):
         ((now_us,),) = self._run(self.database.dialect.time_us)
         since_us = int(now_us) - round(limit * 1_000_000)
         entered = self._entered(term, limit, since_us, others) if others else {}
-        dialect, meant.extras["token"] = self.database.dialect, self.database.dialect.owner
+        dialect, meant.extras["token"] = self.database.dialect, self.database.dialect.roles["owner"]
         if others:
             meant.extras |= {"noted_key": dialect.noted_key, "noted_state": dialect.noted_state}
         is_less = term.operator.startswith("<")

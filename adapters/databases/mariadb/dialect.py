@@ -49,7 +49,6 @@ LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes th
 class _Locked(NamedTuple):
     """The parts of a statement that changes a given number of locked rows."""
 
-    before: Run | None
     change: Run
     back: Run | None
 
@@ -69,7 +68,7 @@ class Mariadb(MariadbObjects):
     longest_name = 64
     groups_kind = MariadbGroups
     scans_kind = MariadbScans
-    layout = "10"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "11"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
@@ -244,17 +243,7 @@ class Mariadb(MariadbObjects):
     # which rows
 
     def select(self, columns: str, rows: Selector) -> str:
-        if rows.way == "owned" and "owner" not in self.roles:
-            mine = f"{self.is_state(rows.state)} AND {self.of_session('o.owner')}"
-            query = f"SELECT {columns} FROM {self.table_in_schema} JOIN {self._beside} WHERE {mine} LIMIT :n"
-        else:
-            query = super().select(columns, rows)
-        return f"{query}{self.lock} SKIP LOCKED"
-
-    @property
-    def _beside(self) -> str:
-        """Return the JOIN with the side table of owners."""
-        return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
+        return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
 
     def _of_states(self, rows: Selector) -> str:
         # Not by an index of states: it would miss tasks that move meanwhile to a state that was already read.
@@ -270,10 +259,7 @@ class Mariadb(MariadbObjects):
             return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
         of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
-        if rows.fence and "owner" not in self.roles:
-            of += f" STRAIGHT_JOIN {self._beside}"
-        fence = self.fence(rows, self.roles.get("owner", "o.owner"))
-        return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
+        return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.lock}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """Return the parts of a statement that lock its rows."""
@@ -318,13 +304,6 @@ class Mariadb(MariadbObjects):
     def _keys_of_table(self) -> list[str]:
         return [f"{self.table}.{key}" for key in self.keys]
 
-    def remembering(self, rows: Selector, statement: Statement) -> Statement:
-        remembered = (
-            f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
-            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
-        )
-        return replace(statement, before=remembered)  # triggers look there
-
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
@@ -347,8 +326,6 @@ class Mariadb(MariadbObjects):
             many = len(found)
             run = of_size.get(many) or of_size.setdefault(many, self._locked_rows(statement, many))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
-            if run.before:
-                run.before(connection, values)
             run.change(connection, values)
             return run.back(connection, values) if run.back else [row[: len(row) - wide] for row in found]
 
@@ -377,9 +354,7 @@ class Mariadb(MariadbObjects):
 
     def _locked_rows(self, statement: Statement, many: int) -> _Locked:
         chosen = self._chosen(many)
-        rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(many))
         return _Locked(
-            self.query(filled(statement.before, rows=rows)) if statement.before else None,
             self.query(filled(statement.sql, chosen=chosen)),
             self.query(filled(statement.back, chosen=chosen)) if statement.back else None,
         )

@@ -256,12 +256,11 @@ class MariadbObjects(Server):
         known = {
             **self.names_beside(""),
             "table": self.table_in_schema,
-            **{name: self.side(name) for name in ("count", "wait", "owner", "history")},
+            **{name: self.side(name) for name in ("count", "wait", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.machine.pending),
             "other_status": self.differ(f"OLD.{status}", f"NEW.{status}"),
             "other_key": self.moved_key,
             "its_wait": self.same_wait("", "OLD"),
-            "its_owner": self.same_key(self.quote(self.name("owner")), "OLD"),
             "event": self.event,
             "at": f"ROUND({at} * 1000000)",
             **self.of_version("OLD", "old", "was"),
@@ -295,8 +294,3 @@ class MariadbObjects(Server):
     @property
     def event(self) -> str:
         return f"IF({self._ours}, {part(1)}, 'write')"
-
-    def owner_of(self, version: str) -> str:
-        if "owner" in self.roles:
-            return super().owner_of(version)
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)} LOCK IN SHARE MODE)"

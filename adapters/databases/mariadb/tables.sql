@@ -12,10 +12,6 @@ CREATE TABLE IF NOT EXISTS {name}
     PRIMARY KEY ({parts}, waiter)){engine}
     AS SELECT {keys_as_parts} FROM {table} LIMIT 0;
 
---: owner
-CREATE TABLE IF NOT EXISTS {name} (owner {token} DEFAULT '', PRIMARY KEY ({keys})){engine}
-    AS SELECT {keys} FROM {table} LIMIT 0;
-
 --: history
 CREATE TABLE IF NOT EXISTS {name}
     (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` {text}, `tube` {text}, `source` {text},

@@ -1,6 +1,5 @@
 The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
-count the taken tasks of groups and note which may have another first task, and forget the owner of what is no longer
-taken.
+count the taken tasks of groups, and note which may have another first task.
 
 old_state and new_state are the states of a row before and after, 'X' where it is no task.
 
@@ -10,7 +9,6 @@ CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
-    DECLARE new_owner {token};
 --? end
     IF new_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', 'X', new_state, 1);
@@ -20,10 +18,10 @@ CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
         INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, 'X', new_state, 1);
     END IF;
 --? history
-    IF new_state = 'T' THEN SET new_owner = {new_owner}; END IF;
     IF new_state <> 'X' THEN
         INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name, new_owner);
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
+                IF(new_state = 'T', {new_owner}, NULL));
     END IF;
 --? groups
     {groups}
@@ -38,7 +36,6 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
-    DECLARE old_owner, new_owner {token};
 --? end
     IF old_state <> new_state THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, new_state, 1);
@@ -57,28 +54,22 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
             VALUES ({new_tube}, IF(old_state <> 'X', '{elsewhere}', 'X'), new_state, 1);
     END IF;
 --? history
-    -- Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
-    -- place of the next owner would be locked, so that no other could take.
-    IF old_state = 'T' THEN SET old_owner = {old_owner}; END IF;
-    IF new_state = 'T' THEN SET new_owner = {new_owner}; END IF;
     -- A task whose key changes is another task.
     IF other_key AND old_state <> 'X' THEN
         INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name, old_owner);
+            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
+                IF(old_state = 'T', {old_owner}, NULL));
     END IF;
     IF other_key AND new_state <> 'X' THEN
         INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name, new_owner);
+            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
+                IF(new_state = 'T', {new_owner}, NULL));
     END IF;
     -- A statement of xq that writes a status is a transition, even if the status stays the same.
     IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND ({other_status} OR event_name <> 'write') THEN
         INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
             VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, old_state, new_state, event_name,
-                IF(old_state = 'T', old_owner, new_owner));
-    END IF;
---? owners
-    IF old_state = 'T' AND ({other_status} OR other_key) THEN
-        DELETE FROM {owner} WHERE {its_owner};
+                CASE 'T' WHEN old_state THEN {old_owner} WHEN new_state THEN {new_owner} END);
     END IF;
 --? end
     IF old_state IN ({pending}) AND (new_state NOT IN ({pending}) OR other_key) AND EXISTS (SELECT 1 FROM {wait}) THEN
@@ -95,7 +86,6 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
-    DECLARE old_owner {token};
 --? end
     IF old_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, 'X', 1);
@@ -105,14 +95,10 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
         INSERT INTO {count} (tube, source, target, n) VALUES ({old_tube}, old_state, 'X', 1);
     END IF;
 --? history
-    IF old_state = 'T' THEN SET old_owner = {old_owner}; END IF;
     IF old_state <> 'X' THEN
         INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name, old_owner);
-    END IF;
---? owners
-    IF old_state = 'T' THEN
-        DELETE FROM {owner} WHERE {its_owner};
+            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
+                IF(old_state = 'T', {old_owner}, NULL));
     END IF;
 --? end
     IF old_state IN ({pending}) AND EXISTS (SELECT 1 FROM {wait}) THEN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.objects import Object
@@ -15,15 +14,15 @@ from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
 from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.core.compile import Change, Selector, Statement
+from xq.core.compile import Selector
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind, Run
+from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
 
 
 class Postgres(PostgresObjects):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "11"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "12"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
@@ -213,27 +212,6 @@ class Postgres(PostgresObjects):
 
     # which rows
 
-    def where(self, rows: Selector) -> str:
-        if not rows.fence or "owner" in self.roles:
-            return super().where(rows)
-        if rows.way == "key":
-            # The owner is that of the version of the row that the statement sees. A version that another transaction
-            # has written meanwhile has another xmin.
-            seen = f"SELECT xmin FROM {self.table_in_schema} WHERE {super().where(rows)}"
-            return f"{self.named(rows)} AND xmin = ({seen})"
-        return self._where_locked(rows)
-
-    def _where_locked(self, rows: Selector) -> str:
-        # Lock the row, then the owner beside it: each transaction that changes both does so in this order. Without its
-        # own lock the owner would be read as of before a wait for the row.
-        keys = ", ".join(self.keys)
-        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
-        theirs = ", ".join(f"o.{key}" for key in self.keys)
-        mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
-        fenced = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
-        parts = f"locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({fenced})"
-        return f"{self.key} IN (WITH {parts} SELECT * FROM held)"
-
     def not_by_index(self, column: str) -> str:
         # As an expression: else the condition would imply that of the partial index of taken tasks.
         return f"'' || {column}" if self.source.roles["status"].kind == "text" else f"0 + {column}"
@@ -241,91 +219,9 @@ class Postgres(PostgresObjects):
     def select(self, columns: str, rows: Selector) -> str:
         if self.groups and self.heads_for(rows):
             return self.groups.select(columns, rows)
-        beside = rows.way == "owned" and "owner" not in self.roles
-        query = self._select_by_owners(rows) if beside else super().select(columns, rows)
-        locked = f"{query}{self.lock} SKIP LOCKED"
+        locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
         # MATERIALIZED, since a query that locks must run only once.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
-
-    def _select_by_owners(self, rows: Selector) -> str:
-        """Return a query of the rows of a session, by the side table of owners."""
-        keys = ", ".join(f"t.{key}" for key in self.keys)
-        taken = self.is_state(rows.state, f"t.{self.roles['status']}")
-        theirs = self.of_session('o.owner COLLATE "C"')
-        return (
-            f"SELECT {keys} FROM {self.table_in_schema} AS t, {self.owners} AS o "
-            f"WHERE {self.same_key('o', 't')} AND {taken} AND {theirs} LIMIT :n"
-        )
-
-    # what changes
-
-    def move(self, rows: Selector, change: Change) -> Statement:
-        statement = super().move(rows, change)
-        if not rows.fence or rows.way != "key" or "owner" in self.roles:
-            return statement
-        # Each lock writes 56 bytes to the log: lock only if the row may have another version than the statement saw.
-        return replace(statement, again=statement.sql.replace(self.where(rows), self._where_locked(rows)))
-
-    def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        run = super().run_alone(statement, width)
-        if not statement.again:
-            return run
-        again = self.query(statement.again)
-        return lambda connection, values: run(connection, values) or again(connection, values)
-
-    def remembering(self, rows: Selector, statement: Statement) -> Statement:
-        keys = ", ".join(self.keys)
-        there = "owner = excluded.owner"
-        taken_from = "NULL"
-        if rows.state != TAKEN:
-            taken_from, there = self.literal(rows.state), f"{there}, taken_from = excluded.taken_from"
-        remembered = (
-            f"INSERT INTO {self.owners} ({keys}, owner, taken_from) SELECT {keys}, :owner, {taken_from} FROM moved "
-            f"ON CONFLICT ({keys}) DO UPDATE SET {there}"
-        )
-        sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
-        return replace(statement, sql=sql)
-
-    @property
-    def adopt_owners(self) -> str:
-        # The rows of the owners count the takes. A table of an earlier layout has no such column.
-        taken_from = "to_jsonb(o) ->> 'taken_from'"
-        counted = (
-            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
-            f"SELECT '', {taken_from}, '{TAKEN}', 1 FROM {self.owners} AS o WHERE {taken_from} IS NOT NULL"
-        )
-        return f"WITH counted AS ({counted}) {super().adopt_owners}"
-
-    @property
-    def counters(self) -> str:
-        if "owner" in self.roles:
-            return super().counters
-        count = f"SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM {self.side('count')} GROUP BY 1, 2, 3"
-        # Two letters of `source` are two transitions: triggers.sql.
-        each = (
-            "SELECT tube, right(source, 1) AS source, target, n, many FROM counted UNION ALL "
-            "SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted WHERE length(source) = 2 UNION ALL "
-            f"{self._counted_by_owners}"
-        )
-        sums = f"{self.whole('SUM(n)')} AS n, {self.whole('SUM(many)')}"
-        return (
-            f"WITH counted AS MATERIALIZED ({count}) "
-            f"SELECT tube, source, target, {sums} FROM ({each}) AS each GROUP BY tube, source, target"
-        )
-
-    @property
-    def _counted_by_owners(self) -> str:
-        took = f"FROM {self.owners} WHERE taken_from IS NOT NULL GROUP BY taken_from"
-        return f"SELECT '' AS tube, taken_from AS source, '{TAKEN}' AS target, COUNT(*) AS n, 0 AS many {took}"
-
-    def counted_in(self, guard: Guard) -> str:
-        if "owner" in self.roles:
-            return super().counted_in(guard)
-        states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
-        # Between the two letters of a `source` nothing changes.
-        into, out = (f"CASE WHEN {state} IN ({states}) THEN n ELSE 0 END" for state in ("target", "left(source, 1)"))
-        counts = f"SELECT tube, source, target, n, 0 FROM {self.side('count')} UNION ALL {self._counted_by_owners}"
-        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM ({counts}) AS counted WHERE tube = '')"
 
     def roll_up(self, store: Connections) -> bool:
         count = self.side("count")

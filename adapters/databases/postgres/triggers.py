@@ -102,7 +102,7 @@ class Triggers:
         of, utubes = self.of, self.of.groups
         known = {
             "table": of.table_in_schema,
-            **{name: of.side(name) for name in ("count", "wait", "owner", "history")},
+            **{name: of.side(name) for name in ("count", "wait", "history")},
             "alive": f"{self.here}.{ALIVE}",
             "event": of.event,
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
@@ -125,7 +125,6 @@ class Triggers:
         """Return the values of a version of a row for the texts, as `old`, and its conditions, as `was`."""
         of, status = self.of, f"{version}.{self.status}"
         known = of.of_version(version, old, was) | {
-            "its_owner": of.same_key("o", version),
             "its_wait": of.same_wait("w", version),
             f"{was}_ready": of.is_state(READY, status),
             f"{was}_limited": of.in_states(self.limited, status),
@@ -143,9 +142,6 @@ class Triggers:
         known = {
             "other_status": self._differ(self.status),
             "other_key": of.moved_key,
-            "its_owner": of.same_key(of.quote(of.name("owner")), "OLD"),
-            "its_old_owner": of.same_key("o", "OLD"),
-            "its_new_owner": of.same_key("o", "NEW"),
             "its_wait": of.same_wait("", "OLD"),
             "watched_differ": " OR ".join(map(self._differ, of.watched())),
             "new_timer_is_soon": self._new_timer(),

@@ -1,12 +1,9 @@
 The triggers of a queue, in PL/pgSQL: they count each transition, note it in the history, record the end of a task for
-its waiters, notify processes, keep the heads of groups, and forget the owner of what is no longer taken. `--: insert`
-is a trigger, `--: insert_body` the body of its function.
+its waiters, notify processes, and keep the heads of groups. `--: insert` is a trigger, `--: insert_body` the body of its
+function.
 
 Many rows that a statement inserts or deletes are counted at once. An update is counted row by row: if keys change, the
 rows of a statement do not show which old row belongs to which new one.
-
-A take that writes the row of its owner is counted by that row, and not by the trigger. When the task leaves T, its
-counter has both states that it left in `source`: RT is the take from R, and what followed.
 
 {old} and {new} are the states of a row before and after, 'X' where it is no task. {was} and {is} are the conditions
 that it was and is one. A row in {alive} without a uuid is a process that is notified; it waits if a caller there does.
@@ -85,7 +82,6 @@ DECLARE
     at_us bigint := {at};
 --? end
 BEGIN
---? not owners
     INSERT INTO {count} (tube, source, target, n)
         SELECT '', {old}, 'X', COUNT(*) FROM {rows} WHERE {was} GROUP BY 1, 2, 3;
 --? tubes
@@ -96,19 +92,6 @@ BEGIN
         SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
             CASE WHEN {was_taken} THEN {old_owner} END
         FROM {rows} WHERE {was};
---? owners
-    -- No join finds the rows without an owner: one that is planned for a single row may compare every row with every
-    -- other.
-    WITH xq_o AS (
-        DELETE FROM {owner} AS o USING (SELECT * FROM {rows}) AS changed WHERE {its_owner} AND {was_taken}
-        RETURNING o.taken_from
-    )
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT '', source, 'X', SUM(n) FROM (
-            SELECT {old} AS source, COUNT(*) AS n FROM {rows} WHERE {was} GROUP BY 1
-            UNION ALL SELECT taken_from || 'T', COUNT(*) FROM xq_o WHERE taken_from IS NOT NULL GROUP BY 1
-            UNION ALL SELECT 'T', -COUNT(taken_from) FROM xq_o
-        ) AS xq_e GROUP BY source HAVING SUM(n) <> 0;
 --? end
     IF (EXISTS (SELECT 1 FROM {wait})) THEN
         UPDATE {wait} AS w SET event = {event}, target = 'X' FROM {rows}
@@ -160,18 +143,6 @@ DECLARE
     at_us bigint := {at};
 --? end
 BEGIN
---? owners
-    IF (({old} <> {new} OR ({was_taken} AND {other_key}))
-        AND NOT ({is_taken} AND EXISTS (SELECT 1 FROM {owner} AS o WHERE {its_new_owner}))
-    ) THEN
-        INSERT INTO {count} (tube, source, target, n)
-            SELECT '', source, {new}, 1 FROM (
-                SELECT CASE WHEN {was_taken}
-                    THEN COALESCE((SELECT taken_from FROM {owner} AS o WHERE {its_old_owner}), '')
-                    ELSE '' END || CASE WHEN {old} <> {new} THEN {old} ELSE '' END AS source
-            ) AS xq_e WHERE source <> '';
-    END IF;
---? not owners
     IF ({old} <> {new}) THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
     END IF;
@@ -208,10 +179,6 @@ BEGIN
                 VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
                     CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
         END IF;
-    END IF;
---? owners
-    IF ({was_taken} AND ({other_status} OR {other_key})) THEN
-        DELETE FROM {owner} WHERE {its_owner};
     END IF;
 --? end
     IF (COALESCE({was_pending}, FALSE) AND (NOT COALESCE({is_pending}, FALSE) OR {other_key})

@@ -7,13 +7,9 @@ import random
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from operator import itemgetter
 from typing import Any
 
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
-from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
@@ -21,7 +17,6 @@ from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, SqliteObjects, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import parts_of_uuid
-from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
@@ -37,7 +32,7 @@ SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 class Sqlite(SqliteObjects):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    layout = "11"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
+    layout = "12"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -49,6 +44,7 @@ class Sqlite(SqliteObjects):
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     commits = "PRAGMA data_version"  # does not change with this connection's own commits
     no_limit = -1
+    double = "REAL"
     most_values = 32_766
     placeholder = "?"
     serial = "INTEGER PRIMARY KEY"
@@ -76,13 +72,6 @@ class Sqlite(SqliteObjects):
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
-
-    def remembering(self, rows: Selector, statement: Statement) -> Statement:
-        names, values = ", ".join(self.keys), ", ".join(f":k{i}" for i in range(len(self.keys)))
-        one = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) VALUES ({values}, :owner)"
-        all_ = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
-        several = rows.way not in ("key", "first") and len(self.keys) == 1
-        return replace(statement, after=one, after_all=all_ if several else "")
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
@@ -125,44 +114,13 @@ class Sqlite(SqliteObjects):
         return f"SELECT MAX({key}) FROM {self.table_in_schema}" if makes else ""
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        if statement.after:
-            run: Run = self._taking(statement)
-        else:
-            run = self.query(statement.sql, statement.names, width)
-        in_context = with_context(event, run, self.has_history) if event and self._is_read(event) else run
-        # Within the transaction, whose beginning waits for other writers: the time that triggers read is after that.
-        return partial(OpenConnection.atomically, work=in_context) if statement.after else in_context
+        run = self.query(statement.sql, statement.names, width)
+        return with_context(event, run, self.has_history) if event and self._is_read(event) else run
 
     def _is_read(self, event: str) -> bool:
         """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
         targets = [row.target for row in self.machine.rows if row.event == event]
         return self.has_history or not targets or not set(targets) <= set(self.machine.pending)
-
-    def _taking(self, statement: Statement) -> Run:
-        """Return a function that runs a statement that takes tasks and writes their owners."""
-        text, values_of = self.filled(statement.sql)
-        one, names = by_position(statement.after, self.placeholder)
-        several = self.query(statement.after_all) if statement.after_all else None
-        # The places of the values of `one` in a row to which the owner is appended.
-        owned = itemgetter(*(-1 if name == "owner" else self._key_at[int(name[1:])] for name in names))
-
-        def taking(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            rows, owner = connection.execute(text, values_of(values)), values["owner"]
-            if several and len(rows) > 1:
-                listed = self.listed([[row[place] for place in self._key_at] for row in rows])
-                if listed:
-                    several(connection, {"keys": listed, "owner": owner})
-                    return rows
-            for row in rows:
-                connection.execute(one, owned((*row, owner)))
-            return rows
-
-        return taking
-
-    @cached_property
-    def _key_at(self) -> list[int]:
-        """Return the indexes of the key's parts in a row."""
-        return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         changed = 0
@@ -172,7 +130,7 @@ class Sqlite(SqliteObjects):
             changed = super(Sqlite, self).change(store, statement, values)
             return []
 
-        with_context(event or EVENT, run, self.has_history)(store.ready(), {**values, "owner": None})
+        with_context(event or EVENT, run, self.has_history)(store.ready(), {**values})
         return changed
 
     def connected(self, store: Connections, connection: Connection) -> None:

@@ -18,10 +18,9 @@ from weakref import WeakValueDictionary
 
 from xq.core.ports import Connection, Connections, Row, Run
 
-# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and, in
-# microseconds since 1970, the time at which the statement was sent, or as text the time of a test's clock. xq reads
-# the number of the context.
-EVENT, OWNER, AT, NUMBER = "write", "xq_owner", "xq_at", "xq_event_context"
+# Triggers read the event, and in microseconds since 1970 the time at which the statement was sent, or as text the time
+# of a test's clock. xq reads the number of the context.
+EVENT, AT, NUMBER = "write", "xq_at", "xq_event_context"
 
 _numbers = itertools.count(1)
 
@@ -36,7 +35,7 @@ class EventContext(dict[Any, Any]):
 
     def __init__(self) -> None:
         number = next(_numbers)
-        super().__init__({EVENT: EVENT, OWNER: None, AT: None, NUMBER: number})
+        super().__init__({EVENT: EVENT, AT: None, NUMBER: number})
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:
@@ -74,7 +73,7 @@ def _number(store: Connections) -> Any:
 
 
 def with_context(event: str, run: Run, has_history: bool) -> Run:
-    """Return `run` with an event context: the event, and for a history also the token and the time."""
+    """Return `run` with an event context: the event, and for a history also the time."""
 
     def run_with_event(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context = connection.context
@@ -87,12 +86,12 @@ def with_context(event: str, run: Run, has_history: bool) -> Run:
 
     def run_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context, now = connection.context, values["now"]
-        before = context[EVENT], context[OWNER], context[AT]
-        context[EVENT], context[OWNER] = event, values.get("owner")
+        before = context[EVENT], context[AT]
+        context[EVENT] = event
         context[AT] = time_ns() // 1000 if now is None else str(round(now * 1e6))
         try:
             return run(connection, values)
         finally:
-            context[EVENT], context[OWNER], context[AT] = before
+            context[EVENT], context[AT] = before
 
     return run_for_history if has_history else run_with_event

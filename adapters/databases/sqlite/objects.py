@@ -8,7 +8,7 @@ from pathlib import Path
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import AT, EVENT, OWNER, read
+from xq.adapters.databases.sqlite.event_context import AT, EVENT, read
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.core.machine import ELSEWHERE, READY
 from xq.core.ports import INTEGERS, Connections, Field
@@ -60,6 +60,11 @@ class SqliteObjects(Dialect):
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
+    def add_own(self, store: Connections) -> list[str]:
+        there = self.columns_of(store, self.source.name)
+        added = [definition for column, definition in self.own.items() if column not in there]
+        return [f"ALTER TABLE {self.table_in_schema} ADD COLUMN {definition}" for definition in added]
+
     def widening(self, store: Connections) -> list[str]:
         of_history = [f"{column} TEXT" for column in ADDED if self.has_history]
         wanted = {
@@ -81,7 +86,7 @@ class SqliteObjects(Dialect):
             "parts": ", ".join(self._parts()),
             "typed_parts": ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), kinds, strict=True)),
         }
-        wanted = {"count": True, "wait": True, "owner": "owner" not in self.roles, "history": self.has_history}
+        wanted = {"count": True, "wait": True, "history": self.has_history}
         texts = {"history": ("history", "mark")} if self.history_counts else {"count": ("count", "no_mark")}
         made = [self._side_table(name, values, *texts.get(name, (name,))) for name, there in wanted.items() if there]
         return [*made, self._heads(self.groups)] if self.groups else made
@@ -142,12 +147,11 @@ class SqliteObjects(Dialect):
             "table": self.table,
             "status": status,
             "identity": ", ".join(self.keys),
-            **{name: self.quote(self.name(name)) for name in ("count", "wait", "owner", "history")},
+            **{name: self.quote(self.name(name)) for name in ("count", "wait", "history")},
             "other_status": self.differ(f"OLD.{status}", f"NEW.{status}"),
             "other_key": self.moved_key,
             "other_task": self.moved_key,
             "its_wait": self.same_wait("", "OLD"),
-            "its_owner": self.same_key("", "OLD"),
             "event": read(EVENT),
             "at": self._at,
             "is_mark": MARK,
@@ -222,13 +226,6 @@ class SqliteObjects(Dialect):
         return f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})"
 
     elapsed = "MAX(0, at_us - {})"  # the time of a row is exact, or cut to milliseconds: see _at
-
-    def owner_of(self, version: str) -> str:
-        if "owner" in self.roles:
-            return f"{version}.{self.roles['owner']}"
-        if version == "NEW":
-            return f"NULLIF({read(OWNER)}, '{OWNER}')"
-        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')})"
 
 
 def _type(field: Field) -> str:

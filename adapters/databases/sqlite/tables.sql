@@ -9,9 +9,6 @@ CREATE TABLE IF NOT EXISTS {name}
     ({typed_parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT,
     PRIMARY KEY ({parts}, waiter)) WITHOUT ROWID
 
---: owner
-CREATE TABLE IF NOT EXISTS {name} ({typed_keys}, owner TEXT NOT NULL, PRIMARY KEY ({keys})) WITHOUT ROWID
-
 --: history
 -- No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in each
 -- transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.

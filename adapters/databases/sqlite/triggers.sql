@@ -1,5 +1,5 @@
 The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
-keep the heads of groups, and forget the owner of what is no longer taken.
+and keep the heads of groups.
 
 {old} and {new} are the states of a row before and after, 'X' where it is no task. {was} and {is} are the conditions
 that it was and is one. If the history counts, each of its rows is a transition, and the counters are the sums of the
@@ -45,8 +45,6 @@ BEGIN
     INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
             CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
---? owners
-    DELETE FROM {owner} WHERE {its_owner} AND {was_taken} AND {other_status};
 --? end
 END
 
@@ -86,8 +84,6 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
         SELECT {new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
             CASE WHEN {is_taken} THEN {new_owner} END
         WHERE ({other_key}) AND {is};
---? owners
-    DELETE FROM {owner} WHERE {its_owner} AND {was_taken} AND ({other_status} OR {other_key});
 --? history_counts
     INSERT INTO {count} VALUES ('', '', '', {newest});
 --? end
@@ -112,8 +108,6 @@ CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
             CASE WHEN {was_taken} THEN {old_owner} END);
 --? groups
     {groups}
---? owners
-    DELETE FROM {owner} WHERE {its_owner} AND {was_taken};
 --? end
 END
 

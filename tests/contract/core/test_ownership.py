@@ -30,20 +30,14 @@ FINISH = {
 FEATURES = {"buried": True, "keep": True, "ttr": 60}
 
 
-@pytest.fixture(params=[(), ("owner",)], ids=["side table", "role"])
-def owner(request):
-    """Where xq keeps who took what: in a table of its own, or in a field of the model."""
-    return request.param
+@pytest.fixture
+def queue(make):
+    return make(FEATURES, roles=("runat", "attempts"))
 
 
 @pytest.fixture
-def queue(make, owner):
-    return make(FEATURES, roles=("runat", "attempts", *owner))
-
-
-@pytest.fixture
-def shared(make_live, owner):
-    return make_live(FEATURES, roles=("runat", "attempts", *owner))
+def shared(make_live):
+    return make_live(FEATURES, roles=("runat", "attempts"))
 
 
 # sessions
@@ -156,8 +150,8 @@ def test_a_closed_session_takes_nothing_and_stays_closed(queue):
         assert unknown.value.uuid == name
 
 
-def test_a_session_is_current_in_the_thread_that_entered_it_only(make_shared, owner):
-    Task = make_shared(FEATURES, roles=("runat", *owner))
+def test_a_session_is_current_in_the_thread_that_entered_it_only(make_shared):
+    Task = make_shared(FEATURES, roles=("runat",))
     Task.put(task())
     with Task.xq.session() as session:
         taken = Task.take()
@@ -242,8 +236,8 @@ def test_a_key_used_again_has_no_owner_left_over(make):
 # not_check_session
 
 
-def test_without_the_check_anyone_may_finish_a_taken_task(make, owner):
-    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
+def test_without_the_check_anyone_may_finish_a_taken_task(make):
+    Task = make(FEATURES | {"not_check_session": True}, roles=("runat",))
     stale = Task.put(task())
     with pytest.raises(xq.WrongState):
         Task.ack(stale)

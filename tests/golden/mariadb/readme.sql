@@ -70,11 +70,6 @@ CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
     SELECT `id` AS k0 FROM `page` LIMIT 0;
 
--- install: the table page_xq_owner
-CREATE TABLE IF NOT EXISTS `page_xq_owner` (owner VARCHAR(64) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', PRIMARY KEY (`id`)) ENGINE = InnoDB AS
-    SELECT `id` FROM `page` LIMIT 0;
-
 -- install: the index page_xq_oldest_R
 CREATE INDEX IF NOT EXISTS `page_xq_oldest_R` ON `page` (`status`, `id`);
 
@@ -103,9 +98,6 @@ IF old_state <> new_state THEN
     INSERT INTO `page_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
 END IF;
-IF old_state = 'T' AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR other_key) THEN DELETE FROM `page_xq_owner`
-    WHERE `page_xq_owner`.`id` = OLD.`id`;
-END IF;
 IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
     SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
@@ -121,9 +113,6 @@ CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE ON `page` FOR EACH ROW B
 IF old_state <> 'X' THEN
     INSERT INTO `page_xq_count` (tube, source, target, n)
     VALUES ('', old_state, 'X', 1);
-END IF;
-IF old_state = 'T' THEN DELETE FROM `page_xq_owner`
-    WHERE `page_xq_owner`.`id` = OLD.`id`;
 END IF;
 IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
     SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
@@ -143,259 +132,251 @@ INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
 -- X put R: 1
-INSERT INTO `page` (`url`, `title`, `status`, `runat`)
-    VALUES (:f1_0, :f2_0, 'R', NULL)
-    RETURNING `id`, `url`, `title`, `status`, `runat`;
+INSERT INTO `page` (`url`, `title`, `status`, `runat`, `xq_owner`)
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- X put R: 2
-INSERT INTO `page` (`url`, `title`, `status`, `runat`)
-    VALUES (:f1_0, :f2_0, 'R', NULL), (:f1_1, :f2_1, 'R', NULL)
-    RETURNING `id`, `url`, `title`, `status`, `runat`;
+INSERT INTO `page` (`url`, `title`, `status`, `runat`, `xq_owner`)
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL), (:f1_1, :f2_1, 'R', NULL, NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- X put W with delay: 1
-INSERT INTO `page` (`url`, `title`, `status`, `runat`)
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    RETURNING `id`, `url`, `title`, `status`, `runat`;
+INSERT INTO `page` (`url`, `title`, `status`, `runat`, `xq_owner`)
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- X put W with delay: 2
-INSERT INTO `page` (`url`, `title`, `status`, `runat`)
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay)
-    RETURNING `id`, `url`, `title`, `status`, `runat`;
+INSERT INTO `page` (`url`, `title`, `status`, `runat`, `xq_owner`)
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f1_1, :f2_1, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- R take T: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
-INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
-INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R take T with ttr: first
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
-INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
-INSERT INTO `page_xq_owner` (`id`, owner)
-    VALUES :rows ON DUPLICATE KEY UPDATE owner = VALUES(owner);  -- write down the owner
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: keys, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: keys, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D with update={'url': ...}
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: keys, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: keys, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: owned
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
+SELECT `page`.`id` FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :session AND `xq_owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: all
 UPDATE `page`
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
 -- T release R: each
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T snatch R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T touch T with increment: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T touch T with increment: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- W D restart R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R W B D switch R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R W B D switch W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R W B D switch B: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R W B D switch D: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R T W B D kill X: key
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`xq_owner`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: keys
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`xq_owner`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
@@ -405,45 +386,45 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: keys, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: keys, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig R: first
@@ -451,9 +432,9 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig R: oldest
@@ -461,18 +442,18 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig R: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ttr R: due by runat
@@ -480,45 +461,45 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release W with delay: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release W with delay: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :token FOR UPDATE;  -- lock the tasks
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T snatch W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- W D restart W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay: first
@@ -526,9 +507,9 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay: oldest
@@ -536,18 +517,18 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay: key
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- kill in RTWBD: all
@@ -555,7 +536,7 @@ DELETE `page` FROM `page` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL;
 
 -- kill in RTWBD: each
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`xq_owner`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;  -- lock the tasks
 DELETE FROM `page`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
@@ -712,12 +693,10 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     ORDER BY `runat` LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (SELECT o.owner FROM `page_xq_owner` AS o
-    WHERE o.`id` = `page`.`id`) IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- taken
-SELECT `id`, (SELECT o.owner FROM `page_xq_owner` AS o
-    WHERE o.`id` = `page`.`id`) FROM `page`
+SELECT `id`, `xq_owner` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
 -- counters
@@ -759,8 +738,7 @@ DELETE FROM xq_savepoint
     RETURNING number;
 
 -- look
-SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o
-    WHERE o.`id` = `page`.`id`) FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `page`
     WHERE `id` = :k0;
 
 -- forget the queue in xq_pause
@@ -788,6 +766,6 @@ SELECT COUNT(*) FROM `page` FORCE INDEX (PRIMARY)
     WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
 
 -- R T W B D by_state
-SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n;

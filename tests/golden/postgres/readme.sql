@@ -49,16 +49,6 @@ CREATE TABLE IF NOT EXISTS "page_xq_wait" AS
 -- install: the table page_xq_wait
 CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_wait_key" ON "page_xq_wait" (k0, waiter);
 
--- install: the table page_xq_owner
-CREATE TABLE IF NOT EXISTS "page_xq_owner" AS
-    SELECT "id", CAST('' AS text) AS owner FROM "page" WITH NO DATA;
-
--- install: the table page_xq_owner
-CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_owner_key" ON "page_xq_owner" ("id");
-
--- install: the table page_xq_owner
-ALTER TABLE "page_xq_owner" ADD COLUMN IF NOT EXISTS taken_from text;
-
 -- install: the index page_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
     WHERE "status" = 'R';
@@ -97,20 +87,11 @@ DROP TRIGGER IF EXISTS "page_xq_delete" ON "page";
 
 -- install: the trigger page_xq_delete
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed
-    WHERE o."id" = changed."id" AND changed."status" = ''T''
-    RETURNING o.taken_from)
+BEGIN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
-    SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM changed
+    SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed
     WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
-    GROUP BY 1
-    UNION ALL
-    SELECT taken_from || ''T'', COUNT(*) FROM xq_o
-    WHERE taken_from IS NOT NULL
-    GROUP BY 1
-    UNION ALL
-    SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e
-    GROUP BY source HAVING SUM(n) <> 0;
+    GROUP BY 1, 2, 3;
 IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
     SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed
     WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
@@ -127,20 +108,11 @@ DROP TRIGGER IF EXISTS "page_xq_truncate" ON "page";
 
 -- install: the trigger page_xq_truncate
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-BEGIN WITH xq_o AS (DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed
-    WHERE o."id" = changed."id" AND changed."status" = ''T''
-    RETURNING o.taken_from)
+BEGIN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
-    SELECT '''', source, ''X'', SUM(n) FROM (SELECT CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END AS source, COUNT(*) AS n FROM "@here@"."page" AS changed
+    SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."page" AS changed
     WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
-    GROUP BY 1
-    UNION ALL
-    SELECT taken_from || ''T'', COUNT(*) FROM xq_o
-    WHERE taken_from IS NOT NULL
-    GROUP BY 1
-    UNION ALL
-    SELECT ''T'', -COUNT(taken_from) FROM xq_o) AS xq_e
-    GROUP BY source HAVING SUM(n) <> 0;
+    GROUP BY 1, 2, 3;
 IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
     SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed
     WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
@@ -157,15 +129,9 @@ DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-BEGIN IF ((CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END OR (OLD."status" = ''T'' AND OLD."id" IS DISTINCT FROM NEW."id")) AND NOT (NEW."status" = ''T'' AND EXISTS (SELECT 1 FROM "@here@"."page_xq_owner" AS o
-    WHERE o."id" = NEW."id"))) THEN
+BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
-    SELECT '''', source, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1 FROM (SELECT CASE WHEN OLD."status" = ''T'' THEN COALESCE((SELECT taken_from FROM "@here@"."page_xq_owner" AS o
-    WHERE o."id" = OLD."id"), '''') ELSE '''' END || CASE WHEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END THEN CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END ELSE '''' END AS source) AS xq_e
-    WHERE source <> '''';
-END IF;
-IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner"
-    WHERE "page_xq_owner"."id" = OLD."id";
+    VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1);
 END IF;
 IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait"
     SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END
@@ -192,452 +158,319 @@ INSERT INTO xq_queue (name, version, fingerprint)
     VALUES ('page', 'VERSION', 'FINGERPRINT');
 
 -- X put R: 1
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'R', NULL)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put R: 2
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'R', NULL), (:f1_1, :f2_1, 'R', NULL)
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'R', NULL, NULL), (:f1_1, :f2_1, 'R', NULL, NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put W with delay: 1
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8))
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- X put W with delay: 2
-INSERT INTO "page" ("url", "title", "status", "runat")
-    VALUES (:f1_0, :f2_0, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)), (:f1_1, :f2_1, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8))
-    RETURNING "id", "url", "title", "status", "runat";
+INSERT INTO "page" ("url", "title", "status", "runat", "xq_owner")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL), (:f1_1, :f2_1, 'W', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), NULL)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T: first
-WITH moved AS (UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8)
+UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8), "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
-    SELECT "id", :owner, 'R' FROM moved
-    ON CONFLICT ("id") DO UPDATE
-    SET owner = excluded.owner, taken_from = excluded.taken_from)
-    SELECT * FROM moved;
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T: oldest
-WITH moved AS (UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8)
+UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8), "xq_owner" = :owner
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
-    SELECT "id", :owner, 'R' FROM moved
-    ON CONFLICT ("id") DO UPDATE
-    SET owner = excluded.owner, taken_from = excluded.taken_from)
-    SELECT * FROM moved;
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T with ttr: first
-WITH moved AS (UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8)
+UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8), "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
-    SELECT "id", :owner, 'R' FROM moved
-    ON CONFLICT ("id") DO UPDATE
-    SET owner = excluded.owner, taken_from = excluded.taken_from)
-    SELECT * FROM moved;
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T with ttr: oldest
-WITH moved AS (UPDATE "page"
-    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8)
+UPDATE "page"
+    SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8), "xq_owner" = :owner
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat"), remembered AS (INSERT INTO "page_xq_owner" ("id", owner, taken_from)
-    SELECT "id", :owner, 'R' FROM moved
-    ON CONFLICT ("id") DO UPDATE
-    SET owner = excluded.owner, taken_from = excluded.taken_from)
-    SELECT * FROM moved;
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D with update={'url': ...}
 UPDATE "page"
-    SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT t."id" FROM "page" AS t, "page_xq_owner" AS o
-    WHERE o."id" = t."id" AND t."status" = 'T' AND o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end LIMIT :n FOR UPDATE SKIP LOCKED)
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :session AND ("xq_owner" COLLATE "C") < :session_end LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: all
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T';
 
 -- T release R: each
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W D restart R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R switch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R B D switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W B D switch B: key
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W B D switch D: key
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W B D switch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W switch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: key
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: keys
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W delay R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
     ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this session
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this very take
 UPDATE "page"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: oldest
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
     ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id"), 1, 37) = :session)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND substr(o.owner, 1, 37) = :session FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND xmin = (SELECT xmin FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") = :token)
-    RETURNING "id", "url", "title", "status", "runat";
-UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
-    WHERE "id" IN (WITH locked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "id" = :k0 AND "status" = 'T' FOR UPDATE), held AS MATERIALIZED (SELECT o."id" FROM "page_xq_owner" AS o, locked
-    WHERE o."id" = locked."id" AND o.owner = :token FOR UPDATE OF o)
-    SELECT * FROM held)
-    RETURNING "id", "url", "title", "status", "runat";  -- if it found nothing: wait for those who change the task
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'D'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: first
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: oldest
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'B'
     ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
+    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- kill in RTWBD: all
 DELETE FROM "page"
@@ -646,7 +479,7 @@ DELETE FROM "page"
 -- kill in RTWBD: each
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
-    RETURNING "id", "url", "title", "status", "runat";
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)
@@ -806,25 +639,14 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     ORDER BY "runat" LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- taken
-SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") FROM "page"
+SELECT "id", "xq_owner" FROM "page"
     WHERE "status" = 'T';
 
 -- counters
-WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count"
-    GROUP BY 1, 2, 3)
-    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted
-    UNION ALL
-    SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted
-    WHERE length(source) = 2
-    UNION ALL
-    SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner"
-    WHERE taken_from IS NOT NULL
-    GROUP BY taken_from) AS each
+SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, COUNT(*) FROM "page_xq_count"
     GROUP BY tube, source, target;
 
 -- actual counts
@@ -833,16 +655,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     GROUP BY 1, 2;
 
 -- audit
-WITH counted AS MATERIALIZED (SELECT tube, source, target, SUM(n) AS n, COUNT(*) AS many FROM "page_xq_count"
-    GROUP BY 1, 2, 3)
-    SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, CAST(SUM(many) AS BIGINT) FROM (SELECT tube, right(source, 1) AS source, target, n, many FROM counted
-    UNION ALL
-    SELECT tube, left(source, 1), right(source, 1), n, 0 FROM counted
-    WHERE length(source) = 2
-    UNION ALL
-    SELECT '' AS tube, taken_from AS source, 'T' AS target, COUNT(*) AS n, 0 AS many FROM "page_xq_owner"
-    WHERE taken_from IS NOT NULL
-    GROUP BY taken_from) AS each
+SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, COUNT(*) FROM "page_xq_count"
     GROUP BY tube, source, target
     UNION ALL
     SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
@@ -866,8 +679,7 @@ SELECT 1
     WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed';
 
 -- look
-SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o
-    WHERE o."id" = "page"."id") FROM "page"
+SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" = :k0;
 
 -- forget the queue in xq_pause
@@ -895,6 +707,6 @@ SELECT COUNT(*) FROM (SELECT 1 FROM "page"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR UPDATE) AS held;
 
 -- R T W B D by_state
-SELECT "id", "url", "title", "status", "runat" FROM "page"
+SELECT "id", "url", "title", "status", "runat", "xq_owner" FROM "page"
     WHERE "status" = 'R'
     ORDER BY "id" LIMIT :n;
