@@ -31,6 +31,7 @@ from xq.core.schema import (
     wanted,
 )
 from xq.core.words import Wording
+from xq.engine.install import DURATIONS
 from xq.engine.install import OWN as BROUGHT
 from xq.engine.unit import Definition
 from xq.handle import Queue
@@ -153,6 +154,7 @@ def _define(
                 )
     machine = Machine(chosen, table.roles)
     own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
+    timed = (f.name for f in chosen if f.structure is True and type(features.get(f.name)) in (int, float))
     check_key(table, machine.settings.id)
     words = stored_words(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}
@@ -169,6 +171,7 @@ def _define(
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
             "transitions": _digest(machine.structure),
+            DURATIONS: {name: features[name] for name in timed},
             **({BROUGHT: own} if own else {}),
         },
         features=features,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -38,7 +39,8 @@ class Scans(ABC):
 
     def _tasks(self, make: Callable[..., Extract], states: str) -> Extract:
         dialect, machine, fields = self.dialect, self.dialect.machine, self.dialect.source.fields
-        columns = [self._column(field) for field in fields]
+        own = dialect.source.own.values()
+        columns = [replace(self._column(field), asked=field in own) for field in fields]
         status = dialect.exact(dialect.roles["status"], dialect.kind("status"))
         cases = " ".join(
             f"WHEN {dialect.literal(dialect.words[s])} THEN {dialect.literal(NAMES.get(s, s))}" for s in machine.states

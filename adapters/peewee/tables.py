@@ -6,22 +6,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
 import peewee as pw
-from playhouse.migrate import SchemaMigrator, migrate
 from playhouse.reflection import Introspector, SqliteMetadata, UnknownField
 
 from xq.adapters.databases.records import DEFINITIONS, QUEUES
 from xq.adapters.peewee import upgrade
-from xq.adapters.peewee.task import Task
 from xq.adapters.tubes import RECORDS, database, for_peewee, without_password
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
+from xq.core.schema import asks_for_own, own_name
 from xq.handle import Queue
-from xq.registry import compose
 from xq.verbs import VERBS
 
 # The fields that hold the values of a foreign key, where its target makes its own.
@@ -145,7 +142,7 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
     return upgrade(
         model,
         fields={role: _field(model, column) for role, column in record["roles"].items()},
-        features=_features(record["features"]),
+        features=_features(record["features"] | record.get("durations", {})),
         statuses=record["statuses"] and record["statuses"] | record["states"],
         tube_stats=record["tube_stats"],
         methods=False,  # a column may have the name of a method
@@ -171,29 +168,24 @@ def words(where: str, table: str, column: str) -> dict[Any, int]:
 
 
 def upgraded(
-    where: str, table: str, fields: Mapping[str, str], features: Mapping[str, Any], statuses: Mapping[str, str]
+    where: str, table: str, fields: Mapping[str, Any], features: Mapping[str, Any], statuses: Mapping[str, str]
 ) -> Queue[Any]:
-    """Return a queue of a plain table, not installed yet. Raises BadValue, Error; ConfigurationError if it is unfit.
-
-    Its model has a column more for each timer of the features that no column is given for: `add_columns` adds them.
-    """
+    """Return a queue of a plain table, not installed yet. Raises BadValue, Error; ConfigurationError if it is unfit."""
     with _connected(where) as found:
         model = model_of(found, table)
-    needed = {role for feature in compose(features) for role in feature.needs if role in TIMERS}
-    for role in sorted(needed - fields.keys()):
-        if role not in model._meta.columns:
-            model._meta.add_field(role, copy(Task._meta.fields[role]))
-        fields = {**fields, role: role}
+    there = model._meta.columns
     for role, column in fields.items():
-        if column not in model._meta.columns:
+        if column not in there and not asks_for_own(role, column):
+            more = f", or --status {own_name(role)} adds one" if role == "status" else ""
+            listed = ", ".join(there)
             raise BadValue(
-                f"{table} has no column {shown(column)} for the role {shown(role)}: "
-                f"there are {', '.join(model._meta.columns)}"
+                f"{table} has no column {shown(column)} for the role {shown(role)}: there are {listed}{more}"
             )
-    status = model._meta.columns[fields["status"]]
-    if is_unknown := status.declared == "USER-DEFINED":  # of PostgreSQL: as a text, so that an enum is refused by name
+    status = there.get(fields["status"])
+    is_unknown = status is not None and status.declared == "USER-DEFINED"
+    if is_unknown:  # of PostgreSQL: as a text, so that an enum is refused by name
         model._meta.add_field(status.name, pw.TextField(column_name=status.column_name))
-    roles = {role: _field(model, column) for role, column in fields.items()}
+    roles = {role: _field(model, column) if column in there else True for role, column in fields.items()}
     is_number = isinstance(status, pw.IntegerField)
     own = {state: int(word) if is_number and word.isdecimal() else word for state, word in statuses.items()}
     queue: Queue[Any] = upgrade(model, roles, features, statuses=own or None, methods=False)
@@ -204,24 +196,19 @@ def upgraded(
     return queue
 
 
-def new_columns(queue: Queue[Any]) -> list[pw.Field]:
-    """Return the fields of the model of `upgraded` that its table lacks."""
-    return [field for field in queue.adapter.store.model._meta.sorted_fields if not hasattr(field, "declared")]
-
-
-def add_columns(where: str, queue: Queue[Any]) -> None:
-    """Add the columns to the table of a queue that it lacks. Raises Error."""
-    with _connected(where) as found:
-        migrator = SchemaMigrator.from_database(found)
-        table = queue.adapter.store.model._meta.table_name
-        migrate(*(migrator.add_column(table, field.column_name, field) for field in new_columns(queue)))
+def new_columns(queue: Queue[Any]) -> list[str]:
+    """Return the columns that install() adds to the table of such a queue."""
+    fields = queue.adapter.store.model._meta.sorted_fields
+    return [field.column_name for field in fields if not hasattr(field, "declared")]
 
 
 def source(where: str, table: str, queue: Queue[Any]) -> str:
     """Return a Python program that defines this queue. It names no password."""
     with _connected(where) as found:
         described, quote = _introspector(found).introspect([table], literal_column_names=True), found.quote
-    columns: Mapping[str, Any] = described.columns[table]
+    own = queue.adapter.tasks.table.own
+    brought = {field.column for field in own.values()}
+    columns = {name: column for name, column in described.columns[table].items() if name not in brought}
     key = described.primary_keys[table]
     if wrong := [
         column.column_name for column in columns.values() if not re.fullmatch(r"[^'\\\n\r]+", column.column_name)
@@ -241,7 +228,8 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
     methods = ", methods=False" if any(column.name in VERBS for column in columns.values()) else ""
     features, statuses = (dict(queue.adapter.definition[part] or {}) for part in ("features", "statuses"))
     own_words = f", statuses={statuses!r}" if statuses else ""
-    fields = {role: _name_in_python(field) for role, field in queue.roles.items()}
+    asked = {role: True for role in own if role in ("attempts", "error", "ttl", "ttr", "trace")}
+    fields = {role: _name_in_python(field) for role, field in queue.roles.items() if role not in own} | asked
     lines = [
         "import xq",
         "from peewee import *",
@@ -253,7 +241,6 @@ def source(where: str, table: str, queue: Queue[Any]) -> str:
         "",
         f"class {name}(Model):",
         *(f"    {column.get_field()}" for column in columns.values()),
-        *(f"    {field.name} = {type(field).__name__}(null=True)" for field in new_columns(queue)),
         "",
         "    class Meta:",
         "        database = db",

@@ -129,7 +129,8 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     if runs := place.runs(TASKS):
         stored = place.stored(TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
         current = place.newest(current.unionByName(stored, allowMissingColumns=True))
-    return current.drop(RUN, KEY, SINCE)
+    own = [field.name for field in place.queue.adapter.tasks.table.own.values()]
+    return current.drop(RUN, KEY, SINCE, *own)
 
 
 def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
@@ -247,7 +248,8 @@ class _Archive:
         last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
         came = history.where("target = 'D'").groupBy(f.col("key").alias(KEY)).agg(last)
         extract = self.queue.pipeline.extract("tasks", states="D")
-        columns = dict.fromkeys([*(column.name for column in extract.chosen()), KEY])
+        fields = [field.name for field in self.queue.adapter.store.fields]
+        columns = dict.fromkeys([*fields, *(column.name for column in extract.chosen()), KEY])
         done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST}")
         done = done.where(f"{LAST} IS NULL OR (NOT {LAST}.late AND {LAST}.at_us < {before_us})")
         done = done.withColumn(SINCE, f.col(f"{LAST}.at_us")).drop(LAST)

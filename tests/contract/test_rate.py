@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -154,3 +155,15 @@ def test_an_old_snapshot_takes_no_more_than_the_limit(make_live):
             with suppress(pw.OperationalError):  # PostgreSQL cannot serialize the access
                 taken += [each.id for each in Task.xq.take_many(3)]
     assert taken == [1]
+
+
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_a_run_until_empty_works_on_what_waits_for_a_token_only(make_live, kind):
+    Task = make_live({"keep": True, "rate": "50/s"})
+    Task.xq.put_many(tasks(4))
+
+    async def later(task: Any) -> None: ...
+
+    Task.xq.worker(later if kind == "asyncio" else lambda task: None)
+    Task.xq.run(until_empty=True)
+    assert Task.xq.count("D") == 4

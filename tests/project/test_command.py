@@ -259,7 +259,7 @@ def test_a_plain_table_becomes_a_queue(kind, tmp_path):
         code, out, err = xq(tmp_path, "upgrade", url, "orders", *UPGRADE)
         assert (code, "class Orders(Model):" in out, "say --yes" in err) == (1, True, True)
         assert told(tmp_path, "upgrade", url, "orders", *UPGRADE) == {"model": out.removesuffix("\n"), "words": {}}
-        done = f"orders is a queue: xq stats '{hidden}#orders'\n"
+        done = f"orders is a queue, with the new columns xq_owner: xq stats '{hidden}#orders'\n"
         assert xq(tmp_path, "upgrade", url, "orders", *UPGRADE, "--yes") == (0, out, done)
         assert "SECRET" not in out
         assert xq(tmp_path, "put", target, '{"what": "a"}')[1] == "1\n"
@@ -298,7 +298,7 @@ def test_a_table_with_rows_becomes_a_queue_with_its_own_words_if_it_is_said_what
         assert (code, "the column status has 'paid' 2, 'sent' 1\n" in err, "--delete-done" in err) == (2, True, True)
         err = xq(tmp_path, "upgrade", url, "orders", "--features", "keep")[2]
         assert "--statuses 'R=..., T=..., D=...' (statuses={'R': ..., 'T': ..., 'D': ...} in the model)\n" in err
-        assert "xq: An ack keeps the row. Install the queue orders? There is no terminal" in err
+        assert "xq: An ack keeps the row. Install the queue orders, and add xq_owner? There is no terminal" in err
         assert "An ack deletes the row." in xq(tmp_path, "upgrade", url, "orders", "--delete-done")[2]
         words = ("--features", "keep", "--statuses", "R=paid,T=busy, D=sent")
         code, out, _ = xq(tmp_path, "upgrade", url, "orders", *words, "--yes")
@@ -313,7 +313,7 @@ def test_upgrade_asks_whether_an_ack_keeps_the_row(tmp_path):
     with_tables(tmp_path, *(each.format(serial="INTEGER PRIMARY KEY") for each in LIVE))
     with on_a_terminal(tmp_path, "upgrade", SQLITE, "orders") as (terminal, process):
         reply(terminal, "and an ack deletes the row of its task. Keep it instead", b"y\n")
-        reply(terminal, "An ack keeps the row. Install the queue orders?", b"y\n")
+        reply(terminal, "An ack keeps the row. Install the queue orders, and add xq_owner?", b"y\n")
         assert process.wait(STUCK) == 0
     assert "D" in told(tmp_path, "stats", SQLITE)["counts"]
 

@@ -169,7 +169,7 @@ def upgrade(
     json: Json = False,
 ) -> None:
     """Make a plain table a queue: print its model in Python, and install it after asking."""
-    from xq.adapters.peewee.tables import add_columns, new_columns, source, upgraded, words
+    from xq.adapters.peewee.tables import new_columns, source, upgraded, words
 
     columns, on = {"status": status, **pairs(field or ())}, pairs(split(features), alone=True)
     there, own = words(url, name, columns["status"]), pairs(split(statuses), read=str)
@@ -184,12 +184,11 @@ def upgrade(
     if not own and there.keys() - {*queue.machine.states}:
         option, argument = (", ".join(map(form.format, queue.machine.states)) for form in ("{}=...", "{!r}: ..."))
         say(f"to make tasks of rows with such words: --statuses '{option}' (statuses={{{argument}}} in the model)")
-    added = " and ".join(field.column_name for field in new_columns(queue))
+    added = " and ".join(new_columns(queue))
     does = "deletes" if queue.machine.ack_deletes else "keeps"
-    ask(f"An ack {does} the row. Install the queue {name}{f', and add the column {added}' if added else ''}?", yes)
-    add_columns(url, queue)
+    ask(f"An ack {does} the row. Install the queue {name}{f', and add {added}' if added else ''}?", yes)
     queue.install()
-    say(f"{name} is a queue: xq stats '{public(url)}#{name}'")
+    say(f"{name} is a queue{f', with the new columns {added}' if added else ''}: xq stats '{public(url)}#{name}'")
 
 
 def _keeps(name: str, yes: bool) -> bool:

@@ -215,8 +215,9 @@ def filled(queue: Queue, told: dict[str, Any]) -> dict[str, Any]:
 
     Of a text it is the first line: an error ends in a traceback, which `peek` shows.
     """
-    roles = queue.roles
-    hidden = {*queue.adapter.store.key, roles.get("owner"), roles["status"] if told["state"] else None}
+    roles, own = queue.roles, queue.adapter.tasks.table.own
+    hidden = {*queue.adapter.store.key, roles["owner"], roles["status"] if told["state"] else None}
+    hidden |= {field.name for role, field in own.items() if role not in ("attempts", "error")}
     named = sorted(told["fields"].items(), key=lambda each: each[0] != roles.get("error"))
     cells = {
         name: _cell(queue, name, value.strip().partition("\n")[0] if isinstance(value, str) else value, CELL)

@@ -26,6 +26,7 @@ log = logging.getLogger("xq")
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
+DURATIONS: Final = "durations"  # the part with the durations of features, for programs that have no definition
 
 DELETED: Final = (
     "the queue %s is installed: the table %s has rows, and an ack deletes the row of its task; the feature keep leaves "
@@ -90,6 +91,9 @@ class Installation:
         self.check_statuses()
         self.dialect.prepare(self.store)
         if not self.missing():
+            if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
+                with self.dialect.installing(self.store):
+                    self._record()
             return
         self.refuse()
         try:
@@ -303,6 +307,9 @@ class Installation:
         self.recount()
         if timed := self.dialect.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
+        self._record()
+
+    def _record(self) -> None:
         for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
@@ -396,7 +403,7 @@ class Installation:
     def differences(self, there: Mapping[str, Any]) -> list[str]:
         """Return a message for each difference between another structure and this one; empty if they are equal."""
         here = json.loads(self.fingerprint)
-        if {**there, OWN: None} == {**here, OWN: None}:
+        if {**there, OWN: None, DURATIONS: None} == {**here, OWN: None, DURATIONS: None}:
             return []
         features = [
             *(
@@ -420,7 +427,7 @@ class Installation:
             f"the status of {state} is {_word(old, state)} there and {_word(new, state)} here"
             for state, old, new in _unlike(there, here, "statuses")
         ]
-        known = {"features", OWN, "roles", "transitions", "statuses", "states"}
+        known = {"features", OWN, DURATIONS, "roles", "transitions", "statuses", "states"}
         others = [
             f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
             for name in sorted({*there, *here} - known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import uuid
@@ -257,6 +258,16 @@ def test_uninstall_leaves_the_plain_table(make, features):
     assert (Task.stats().counts["R"], Task.stats().transition, Task.xq.sessions()) == (5, {}, [])
     assert Task.take().ack()
     assert is_exact(Task)
+
+
+def test_the_record_has_the_durations_of_the_last_install(make):
+    for ttr in (5, 7):
+        Task = make({"keep": True, "delayed": True, "ttr": ttr})
+        Task.xq.install()
+        ((record,),) = make.db.execute_sql("SELECT fingerprint FROM xq_queue").fetchall()
+        assert json.loads(record)["durations"] == {"ttr": ttr}
+    other = make({"keep": True, "delayed": True, "ttr": True})
+    assert other.xq.check() == []
 
 
 def test_what_other_features_have_left_behind_is_uninstalled_as_well(make):

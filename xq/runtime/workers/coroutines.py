@@ -162,6 +162,8 @@ class Coroutines(Pool[T]):
                 await asyncio.sleep(2 * PAUSE if lacking else 0 if timeout else PAUSE)
             elif running:  # one that fails may be ready again
                 await ended.wait()
+            elif await self._call(source.patience):
+                await asyncio.sleep(PAUSE)
             else:
                 break
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error
+from xq.core.machine import READY
 from xq.engine.finish import Finish
 from xq.runtime.lease import Lease, leased
 from xq.runtime.waiters import run_steps
@@ -60,6 +61,11 @@ class Supply(Generic[T]):
         waiting.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
         return run_steps(waiting.taking(self.tube, timeout, until=until), look)
+
+    def patience(self) -> float:
+        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
+        rates = self.queue.adapter.takes.steps.rates
+        return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
 
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
         """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
@@ -306,7 +312,7 @@ class Threads(Pool[T]):
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
-                tasks = attempts.take(source, n, 0 if self._program.until_empty else LISTEN)
+                tasks = attempts.take(source, n, source.patience() if self._program.until_empty else LISTEN)
             except NoSlot:
                 budget.settle(n, 0)
                 attempts.wait_for_slot()
@@ -324,7 +330,7 @@ class Threads(Pool[T]):
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
-        return bool(tasks) or not self._program.until_empty
+        return bool(tasks) or not self._program.until_empty or source.patience() > 0
 
     def _work_on(self, lease: Lease, hand: _Hand[T]) -> None:
         attempts = self.attempts
