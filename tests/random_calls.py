@@ -262,7 +262,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.heard: list[tuple[str, str, str]] = []
         self.queue.on_change(lambda task, *change: self.heard.append(change))
         self.model = Model(on, self.roles, setup["tube_stats"], self.clock.now)
-        self.managed = {"status", "runat", "deadline", "owner", "attempts"} & {"status", *self.roles}
+        self.managed = {"status", "runat", "deadline", "owner", "attempts"} & {"status", *self.roles} | {"xq_owner"}
         store = self.queue.adapter.store
         self.fields, self.key_names = [field.name for field in store.fields], store.key
         # The sessions that are open, by uuid, each with a context in which it is the current one. The process's own

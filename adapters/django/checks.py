@@ -64,7 +64,8 @@ def _of_app(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage
         return
     yield from _altered(label, loader)
     installed = in_migrations(loader, label)
-    found = [*_of_migrations(label, spoken, installed), *_no_more(label, {*installed} - {*queues})]
+    yield from _no_more(label, {*installed} - {*queues})
+    found = list(_of_migrations(label, spoken, installed))
     # If migrations lack changes of the model, makemigrations must run first, so no error may prevent it.
     if found and not _changes(loader, label):
         yield from found
@@ -89,7 +90,8 @@ def _no_more(label: str, names: Collection[str]) -> Iterator[checks.CheckMessage
         if model is not None and model._meta.managed:
             yield checks.Warning(
                 f"{model._meta.label} is not a queue, and migrations of {label} install one: triggers and counters",
-                hint=f"Upgrade it; or run manage.py xq_makemigration {model._meta.label}, and migrate",
+                hint=f"Upgrade it; or run manage.py xq_makemigration {model._meta.label} before makemigrations removes "
+                "the fields that xq brought, and migrate",
                 obj=model,
                 id="xq.W006",
             )

@@ -33,10 +33,10 @@ class Installed:
         if self.definition is None:
             return []
         try:
-            fingerprint = detached_queue(queue.model, None, self.definition).adapter.installation.fingerprint
+            there = json.loads(detached_queue(queue.model, None, self.definition).adapter.installation.fingerprint)
         except Error as error:
             return [f"its definition there does not fit the model any more ({error})"]
-        return queue.adapter.installation.differences({**json.loads(fingerprint), "roles": dict(self.columns)})
+        return queue.adapter.installation.differences({**there, "roles": there["roles"] | self.columns})
 
 
 def replay(

@@ -177,10 +177,8 @@ def upgraded(
     for role, column in fields.items():
         if column not in there and not asks_for_own(role, column):
             more = f", or --status {own_name(role)} adds one" if role == "status" else ""
-            listed = ", ".join(there)
-            raise BadValue(
-                f"{table} has no column {shown(column)} for the role {shown(role)}: there are {listed}{more}"
-            )
+            what = f"{table} has no column {shown(column)} for the role {shown(role)}"
+            raise BadValue(f"{what}: there are {', '.join(there)}{more}")
     status = there.get(fields["status"])
     is_unknown = status is not None and status.declared == "USER-DEFINED"
     if is_unknown:  # of PostgreSQL: as a text, so that an enum is refused by name

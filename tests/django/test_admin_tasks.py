@@ -208,7 +208,7 @@ def test_the_list_shows_the_first_line_of_errors_and_filters_by_their_class(mana
     assert {html.unescape(name): n for name, n in found} == counted
     assert "By error (of buried tasks)" in text(page)
     first_lines = ["TimeoutError: late", "Timeout: other", "Timeout: no answer"]
-    assert re.findall(r'field-xq_error">(.*?)<', page)[-3:] == first_lines
+    assert re.findall(r'field-xq_failure">(.*?)<', page)[-3:] == first_lines
     assert "<script>alert" not in page
     for chosen, names in {"Timeout": ["task 3", "task 1", "task 0"], HOSTILE: ["task 4"], "x" * 80: ["task 5"]}.items():
         page = client.get(site.list, {"xq_error": chosen}).content.decode()

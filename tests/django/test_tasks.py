@@ -155,7 +155,7 @@ def test_the_admin_shows_tasks_in_the_words_of_django_tasks_and_lets_nobody_edit
     admin.site._registry.pop(Task, None)  # that import has put it there
     shown, (failed, done) = TaskAdmin(Task, admin.AdminSite()), (jobs.fail.enqueue(), jobs.add.enqueue(1))
     assert work(failed, done) == [strip_tags(shown.xq_state(row(each))) for each in (failed, done)]
-    assert shown.xq_error(row(failed)) == "builtins.LookupError"
+    assert shown.xq_failure(row(failed)) == "builtins.LookupError"
     assert shown.get_readonly_fields(None) == [field.name for field in Task._meta.fields]
 
 

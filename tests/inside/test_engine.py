@@ -91,7 +91,7 @@ def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
     other = type(db)(db.database, **db.connect_params)
     with other.connection_context(), other.atomic():
         other.execute_sql("UPDATE task SET name = 'z'")
-        told = r"process \d+ of \w+ has a .* s, and holds the oldest snapshot\nend it \(SELECT pg_terminate_backend.*"
+        told = r"process \d+ of \w+ has a .* m?s, and holds the oldest snapshot\nend it \(SELECT pg_terminate_backend.*"
         assert re.fullmatch(told, "\n".join(eventually(found)[0]))
     assert eventually(lambda: not found())
 

@@ -31,8 +31,8 @@ class QueueAdmin(admin.ModelAdmin):
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
     in each, and the actions dig, release, restart, put and kill, if the queue has them. With the role error it also has
-    a column `xq_error` and a filter by errors. The page of a task says what the queue knows of it, and has buttons for
-    the actions.
+    a column `xq_failure` and a filter by errors. The page of a task says what the queue knows of it, and has buttons
+    for the actions.
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users that may change the
     model, and kill to those that may delete. Fields that only xq writes are read-only, and left out when a row is
@@ -65,7 +65,7 @@ class QueueAdmin(admin.ModelAdmin):
         self._fixed_in_tasks = {status}.difference(self.readonly_fields)
         self.readonly_fields: Sequence[Any] = _with(self.readonly_fields, self._managed)
         self.xq_state = admin.display(description="state", ordering=status)(partial(self._state))
-        own = [("xq_state", StateFilter), ("xq_error", ErrorFilter)][: 2 if self.error_field else 1]
+        own = [("xq_state", StateFilter), ("xq_failure", ErrorFilter)][: 2 if self.error_field else 1]
         self.list_display: Sequence[Any] = _with(self.list_display, [column for column, _ in own])
         self.list_filter: Sequence[Any] = _with([each for _, each in own], self.list_filter)
         if self.actions is not None:
@@ -102,7 +102,7 @@ class QueueAdmin(admin.ModelAdmin):
         return getattr(task, self.queue.roles["status"]) if letter is None else chip(letter, self.words[letter])
 
     @admin.display(description="error")
-    def xq_error(self, task: Any) -> str:
+    def xq_failure(self, task: Any) -> str:
         return first_line(getattr(task, str(self.error_field)))
 
     # who may do what

@@ -7,7 +7,7 @@ from .models import Customer, Order, Product
 
 @admin.register(Order)
 class OrderAdmin(QueueAdmin, admin.ModelAdmin):
-    list_display = ["__str__", "customer", "product", "pieces", "xq_state", "attempts", "xq_error"]
+    list_display = ["__str__", "customer", "product", "pieces", "xq_state", "xq_attempts", "xq_failure"]
     list_select_related = ["customer", "product"]
 
 

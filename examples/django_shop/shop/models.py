@@ -32,7 +32,7 @@ class Customer(models.Model):
 
 
 @queue(
-    fields={"status": "status", "runat": "again_at", "attempts": "attempts", "error": "error"},
+    fields={"status": "status", "attempts": True, "error": True},
     features={"delayed": True, "buried": True, "keep": True},
     statuses={"R": "new", "W": "later", "T": "packing", "D": "mailed", "B": "failed"},
 )
@@ -45,16 +45,13 @@ class Order(models.Model):
     placed_at = models.DateTimeField(auto_now_add=True)
     invoiced = models.BooleanField(default=False)
     status = models.CharField(max_length=10, default="new")
-    again_at = models.FloatField(null=True, editable=False)  # seconds since 1970
-    attempts = models.IntegerField(default=0)
-    error = models.TextField(blank=True, null=True)
 
     def __str__(self) -> str:
         return f"order {self.pk}"
 
     def reason(self) -> str:
         """Return the first line of the error, without the traceback."""
-        return (self.error or "").partition("\n")[0]
+        return (self.xq_error or "").partition("\n")[0]
 
     @property
     def price(self) -> str:

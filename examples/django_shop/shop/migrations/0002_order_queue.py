@@ -13,9 +13,10 @@ class Migration(migrations.Migration):
             model_name="Order",
             fields={
                 "status": "status",
-                "runat": "again_at",
-                "attempts": "attempts",
-                "error": "error",
+                "owner": "xq_owner",
+                "runat": "xq_runat",
+                "attempts": "xq_attempts",
+                "error": "xq_error",
             },
             features={
                 "delayed": True,
