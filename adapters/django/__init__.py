@@ -55,9 +55,9 @@ def upgrade(
 ) -> Queue[T]:
     """Make a queue of a Django model, as `xq.upgrade` does. Touches no database.
 
-    A model that inherits from `TaskFields` needs no `fields`. `schedules` are stored when a worker starts, not by
-    migrations. `using` is the alias of the database; None asks the
-    routers at each call for the database of writes. save() of the model writes the queue's fields only if the
+    Fields that `fields` does not map are added to the model, and makemigrations finds them. `schedules` are stored when
+    a worker starts, not by migrations. `using` is the alias of the database; None asks the routers at each call for the
+    database of writes. save() of the model writes the queue's fields only if the
     application has changed them, and so never moves a task back. Raises ConfigurationError if the arguments do not fit
     the model.
     """
