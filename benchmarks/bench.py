@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting
-from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, counted_floor, floor, model
+from benchmarks.contestants import PAYLOAD, Batches, Existing, Place, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
 from benchmarks.report import Effort, Section, Table, micro, milli, rate, run
@@ -30,6 +30,9 @@ FLOOR = "the floor"
 MAIN: Mapping[str, Opens[Batches]] = {
     FLOOR: floor,
     "the floor, counted by xq's triggers": counted_floor,
+    "xq, an existing table; delayed, buried, ttr": partial(
+        Existing, features={"delayed": True, "buried": True, "ttr": 60}
+    ),
     "xq, no statistics": BARE,
     "xq, everything on": WHOLE,
 }
@@ -37,7 +40,7 @@ FEATURES: Mapping[str, Opens[Batches]] = {
     FLOOR: floor,
     "status, priority, owner; no statistics": BARE,
     "+ statistics": partial(Xq, roles=("owner",)),
-    "+ statistics; the owner in a side table": Xq,
+    "an existing table: status, and own columns; statistics": Existing,
     "+ statistics, ttr": partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
     "+ statistics, history": partial(Xq, roles=("owner",), features={"history": True}),
     "+ statistics, ttr, ttl, delayed, buried, attempts, tube, history": WHOLE,

@@ -303,6 +303,27 @@ class OfXq(Batches):
         self.queue.ack_many(tasks)
 
 
+class Existing(OfXq):
+    """On the table of an application, which has a column for the status, and gets those of xq by install()."""
+
+    def __init__(self, place: Place, features: Mapping[str, Any] | None = None) -> None:
+        super().__init__(place)
+        self.db = place.database.peewee()
+        fields = {"payload": pw.TextField(), "status": pw.CharField(default="R")}
+        meta = type("Meta", (), {"database": self.db, "table_name": place.table})
+        self.model: Any = type("Task", (pw.Model,), {**fields, "__module__": __name__, "Meta": meta})
+        self.db.create_tables([self.model])
+        self.queue = xq.upgrade(self.model, {"status": "status"}, features or {})
+        self.queue.install()
+        self.queue.stats()
+
+    def connect(self) -> None:
+        self.db.connect(reuse_if_open=True)
+
+    def close(self) -> None:
+        self.db.close()
+
+
 class Xq(OfXq):
     """On a model of Peewee, with these roles beside status and priority, and these features."""
 
@@ -322,8 +343,7 @@ class Xq(OfXq):
         self.queue.install()  # on some databases Peewee silently does nothing if the table exists
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
-            # There is no option for it: it shows what counting costs. The owner must be a role, since the same
-            # triggers clear the side table.
+            # There is no option for it: it shows what counting costs.
             for item in self.queue._database.dialect.objects():
                 if item.kind == "trigger":
                     self.db.execute_sql(item.drop)

@@ -16,7 +16,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.contestants import PAYLOAD, Place, Xq
+from benchmarks.contestants import PAYLOAD, Existing, Place
 from benchmarks.databases import PATIENCE, Home, Postgres
 from benchmarks.measure import Numbers, race, spawn
 from benchmarks.report import Effort, Table, rate
@@ -56,7 +56,7 @@ Work = Callable[[Place, int], float]  # puts so many tasks, works them off, retu
 
 
 def xq(place: Place, n: int, **options: Any) -> float:
-    queue = Xq(place, roles=("owner", "runat"), features={"ttr": 60}).queue
+    queue = Existing(place, features={"ttr": 60}).queue
     queue.put_many([{"payload": PAYLOAD}] * n)
     queue.worker(calls, **options)
     calls.expect(n)

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.bench import CALLS, FLOOR
-from benchmarks.contestants import PAYLOAD, Contestant, Place, Xq, floor
+from benchmarks.contestants import PAYLOAD, Contestant, Existing, Place, floor
 from benchmarks.databases import PATIENCE, Home, Postgres
 from benchmarks.measure import Opens, race, single_calls
 from benchmarks.peer_workers import workers
@@ -260,14 +260,14 @@ XQ = "xq"
 DISTRIBUTIONS = {XQ: "xq-tables"}  # those of the others have their names
 OURS: Mapping[str, Opens[Contestant]] = {
     FLOOR: floor,
-    XQ: partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
+    XQ: partial(Existing, features={"ttr": 60}),
 }
 PEERS: Mapping[str, Mapping[str, Opens[Contestant]]] = {
     "sqlite": {"huey": Huey, "litequeue": LiteQueue, "persist-queue": PersistQueue, "django-tasks-db": DjangoTasks},
     "postgres": {"procrastinate": Procrastinate, "pgqueuer": PgQueuer},
 }
 REMARKS = {
-    XQ: "statistics and ttr on",
+    XQ: "an existing table; statistics and ttr on",
     "huey": "its connection sets NORMAL; a take deletes the task",
     "litequeue": "its own setting",
     "persist-queue": "its connection sets NORMAL; for one process",
