@@ -13,7 +13,7 @@ from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
-from xq.core.ports import Store, Table
+from xq.core.ports import Field, Store, Table
 from xq.core.schema import (
     OWN,
     asks_for_own,
@@ -94,18 +94,8 @@ def build(
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
-    given = {} if fields is None else fields
-    mapped = roles_of(store, given)
     chosen = compose({} if features is None else features, default_id(key_of(store)))
-    needed, used = wanted(given, chosen), used_by(chosen)
-    if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
-        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
-        asked = [role for role, named in given.items() if asks_for_own(role, named)]
-        mapped |= roles_of(store, offered(store, mapped, {*used, *asked, "status", *(["tube"] if tubes else [])}))
-    if own := [role for role in needed if role not in mapped]:
-        store.bring({own_name(role): OWN[role] for role in own})
-        names = {role: field.name for role, field in mapped.items()}
-        mapped = roles_of(store, names | {role: own_name(role) for role in own})
+    mapped = _mapped(store, {} if fields is None else fields, chosen, tube_stats, detached)
     words = statuses_of({} if statuses is None else statuses)
     table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
     if not detached:
@@ -133,6 +123,24 @@ def build(
         store.with_the_table(handle.adapter.create_by, partial(handle.uninstall, keep_columns=True))
         store.guard(handle.roles.values())
     return handle
+
+
+def _mapped(
+    store: Store[Any], fields: Mapping[str, Any], chosen: Sequence[Feature], tube_stats: object, detached: bool
+) -> dict[str, Field]:
+    """Return the roles and their fields: those of `fields`, of the ORM's base, and new ones, which the model gets."""
+    mapped = roles_of(store, fields)
+    if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
+        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
+        asked = [role for role, named in fields.items() if asks_for_own(role, named)]
+        used = {*used_by(chosen), *asked, "status", *(["tube"] if tubes else [])}
+        mapped |= roles_of(store, offered(store, mapped, used))
+    own = [role for role in wanted(fields, chosen) if role not in mapped]
+    if not own:
+        return mapped
+    store.bring({own_name(role): OWN[role] for role in own})
+    names = {role: field.name for role, field in mapped.items()}
+    return roles_of(store, names | {role: own_name(role) for role in own})
 
 
 def _define(
