@@ -1,4 +1,4 @@
-"""make trace: every Python call of put, take, ack(update=) and put_many, on each database."""
+"""make trace: every Python call of put, take, ack(update=) and put_many, on each database, and what they send."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
 
 from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import HOMES
+from tests.support.trips import Counter, Trips
+
+T = TypeVar("T")
 
 MANY = 3  # tasks of a put_many
 WARM = 3  # cycles before: what is compiled for the first call, and kept, is not traced
@@ -48,32 +54,44 @@ def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
     return result, calls
 
 
-def cycle(queue: Xq) -> dict[str, list[Call]]:
-    """The calls of each verb of a cycle."""
+def cycle(queue: Xq, look: Callable[[Callable[[], Any]], tuple[Any, T]]) -> dict[str, T]:
+    """What a look finds at each verb of a cycle."""
     model: Any = queue.model
     found = {}
-    _, found["put"] = traced(lambda: model.put({"payload": PAYLOAD}))
-    task, found["take"] = traced(lambda: model.take())
-    _, found["ack(update=)"] = traced(lambda: task.ack(update={"payload": "done"}))
+    _, found["put"] = look(lambda: model.put({"payload": PAYLOAD}))
+    task, found["take"] = look(lambda: model.take())
+    _, found["ack(update=)"] = look(lambda: task.ack(update={"payload": "done"}))
     many = [{"payload": PAYLOAD}] * MANY
-    _, found[f"put_many of {MANY}"] = traced(lambda: queue.queue.put_many(many))
+    _, found[f"put_many of {MANY}"] = look(lambda: queue.queue.put_many(many))
     queue.queue.kill_many([task.id for task in queue.queue.by_state("R")])
     return found
+
+
+def sending(counter: Counter, call: Callable[[], Any]) -> tuple[Any, Trips]:
+    """Return what a call returns, and what it sends."""
+    with counter.counting() as trips:
+        result = call()
+    return result, trips
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make trace", description=__doc__)
     parser.add_argument("databases", nargs="*", help="sqlite, postgres, mariadb; all if none is named")
     parser.add_argument("--summary", action="store_true", help="only how many calls, and how deep")
+    parser.add_argument("--sql", action="store_true", help="what they send: statements/round trips/transactions")
     asked = parser.parse_args(arguments)
     for name, kind in HOMES.items():
         if asked.databases and name not in asked.databases:
             continue
-        with closing(kind()) as home:
+        with pytest.MonkeyPatch.context() as patch, closing(kind()) as home:
+            counter = Counter(patch) if asked.sql else None  # else its wrappers would be among the calls
             with closing(Xq(Place(home.new("traced")))) as queue:
                 for _ in range(WARM):
-                    cycle(queue)
-                for verb, calls in cycle(queue).items():
+                    cycle(queue, traced)
+                sent = cycle(queue, partial(sending, counter)) if counter else {}
+                for verb, trips in sent.items():
+                    print(f"{home.title}, {verb}: {trips}", *trips.texts, sep="\n  ")
+                for verb, calls in ({} if sent else cycle(queue, traced)).items():
                     ours = sum(call.is_xq for call in calls)
                     deep = max(call.depth for call in calls)
                     print(f"{home.title}, {verb}: {len(calls)} Python calls, {ours} of xq, {deep} deep")

@@ -1,0 +1,101 @@
+"""What each path of a model of Django sends, and django.tasks: see tests/inside/test_round_trips.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from tests.django.conftest import Maker
+from tests.django.on_tasks import backend, install
+from tests.django.shop import jobs
+from tests.support.trips import ALL, Counter, job, measured, table
+from xq.adapters.django.tasks.models import Task
+from xq.adapters.django.tasks.worker import run
+
+EXPECTED = {
+    "sqlite": """
+                             a model      a model, all  django.tasks
+put                          1/1/1        1/1/1         -
+take                         1/1/1        1/1/1         -
+take, nothing there          2/2/2        3/3/3         -
+ack                          1/1/1        1/1/1         -
+release                      1/1/1        1/1/1         -
+put_many(100)                1/1/1        1/1/1         -
+take_many(100)               1/1/1        1/1/1         -
+ack_many(100)                3/3/1        3/3/1         -
+a thread's job               4/4/1        4/4/1         -
+a thread's job, prefetch=10  0.4/0.4/0.1  0.4/0.4/0.1   -
+a thread's job, batch=10     0.4/0.4/0.1  0.4/0.4/0.1   -
+a coroutine's job            2/2/2        2/2/2         -
+bury                         -            1/1/1         -
+touch                        -            1/1/1         -
+enqueue                      -            -             1/1/1
+a job                        -            -             3/3/3
+""",
+    "postgres": """
+                             a model      a model, all  django.tasks
+put                          1/1/1        1/1/1         -
+take                         1/1/1        1/1/1         -
+take, nothing there          2/2/2        3/3/3         -
+ack                          1/1/1        1/1/1         -
+release                      1/1/1        1/1/1         -
+put_many(100)                1/1/1        1/1/1         -
+take_many(100)               1/1/1        1/1/1         -
+ack_many(100)                3/3/1        3/3/1         -
+a thread's job               2/1/1        2/1/1         -
+a thread's job, prefetch=10  0.2/0.1/0.1  0.2/0.1/0.1   -
+a thread's job, batch=10     0.2/0.1/0.1  0.2/0.1/0.1   -
+a coroutine's job            2/2/2        2/2/2         -
+bury                         -            1/1/1         -
+touch                        -            1/1/1         -
+enqueue                      -            -             1/1/1
+a job                        -            -             3/3/3
+""",
+    "mariadb": """
+                             a model      a model, all  django.tasks
+put                          1/1/1        1/1/1         -
+take                         5/5/1        5/5/1         -
+take, nothing there          4/4/2        5/5/3         -
+ack                          4/4/1        5/5/1         -
+release                      5/5/1        5/5/1         -
+put_many(100)                1/1/1        1/1/1         -
+take_many(100)               5/5/1        5/5/1         -
+ack_many(100)                7/7/3        8/8/3         -
+a thread's job               9/9/2        10/10/2       -
+a thread's job, prefetch=10  0.9/0.9/0.2  1/1/0.2       -
+a thread's job, batch=10     0.9/0.9/0.2  1/1/0.2       -
+a coroutine's job            9/9/2        10/10/2       -
+bury                         -            5/5/1         -
+touch                        -            5/5/1         -
+enqueue                      -            -             1/1/1
+a job                        -            -             11/11/3
+""",
+}
+
+
+def of_tasks(counter: Counter) -> dict[str, str]:
+    jobs.add.enqueue(1)
+    with counter.counting() as trips:
+        jobs.add.enqueue(1)
+    return {
+        "enqueue": str(trips),
+        "a job": job(counter, Task.xq, lambda n: [jobs.add.enqueue(1) for _ in range(n)], run),
+    }
+
+
+@pytest.mark.parametrize("django_db", [*EXPECTED], indirect=True)
+def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
+    connection.close()
+    counter, make = Counter(monkeypatch), Maker(django_db, None)
+
+    def queue(features: dict[str, Any]) -> Any:
+        roles = ("runat",) if features else ()
+        return make(features, roles=roles, model=django_db.model(f"Task{len(features)}")).xq
+
+    found = {"a model": measured(counter, queue({})), "a model, all": measured(counter, queue(dict(ALL)))}
+    with backend():
+        install(django_db)
+        found["django.tasks"] = of_tasks(counter)
+    assert table(found) == EXPECTED[request.node.callspec.params["django_db"]].strip("\n")

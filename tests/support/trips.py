@@ -1,0 +1,248 @@
+"""Counts what programs send to a database: statements, round trips and transactions, by a wrapper of each driver."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from xq.engine import take
+from xq.runtime.workers import threads
+
+# Sent by the time that passes, and not by a call: PLANNED in adapters/drivers.py, and the maintenance thread.
+TIMED = ("DISCARD PLANS",)
+MAINTENANCE = "xq"
+
+
+@dataclass
+class Trips:
+    """What was sent. SQLite has no round trips; each statement outside of a transaction is one."""
+
+    statements: int = 0
+    turns: int = 0
+    transactions: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.since(Trips())
+
+    def since(self, before: Trips, jobs: int = 1) -> str:
+        """Return statements, round trips and transactions of each of so many jobs more."""
+        names = ("statements", "turns", "transactions")
+        parts = [(getattr(self, name) - getattr(before, name)) / jobs for name in names]
+        return "/".join(f"{part:.1f}".removesuffix(".0") for part in parts)  # a look that found nothing is no job's
+
+
+class Counter:
+    """The drivers, wrapped. It counts on connections that were opened since it was made."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.found: Trips | None = None
+        self.ignored: set[str] = set()
+        self.lock = threading.Lock()
+        # By the time that passes, a take looks for due tasks, and a thread acks what others have finished.
+        patch.setattr(take, "SWEEP_AFTER", math.inf)
+        patch.setattr(threads, "ACKED_WITHIN", 0.2)
+        self._sqlite(patch)
+        self._psycopg(patch)
+        self._pymysql(patch)
+
+    @contextmanager
+    def counting(self, workers: bool = False) -> Iterator[Trips]:
+        """Count what is sent, not by the maintenance thread; `workers`: nor by this one, which starts and ends them."""
+        self.ignored = {MAINTENANCE, *([threading.current_thread().name] if workers else [])}
+        self.found = found = Trips()
+        try:
+            yield found
+        finally:
+            self.found = None
+
+    def _count(self, sql: object = "", turn: bool = False, ends: bool = False) -> None:
+        text = str(sql)
+        found, thread = self.found, threading.current_thread().name
+        if found is not None and not text.startswith(TIMED) and thread not in self.ignored:
+            with self.lock:
+                found.texts += [text] if text else []
+                found.statements += bool(text)
+                found.turns += turn
+                found.transactions += ends
+
+    def _sqlite(self, patch: pytest.MonkeyPatch) -> None:
+        connect, counter = sqlite3.connect, self
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+                def execute(cursor: Any, sql: str, *args: Any) -> Any:
+                    found = factory.execute(cursor, sql, *args)
+                    counter._count(sql, turn=True, ends=not self.in_transaction)
+                    return found
+
+                return super().cursor(type("Cursor", (factory,), {"execute": execute}))
+
+            def commit(self) -> None:
+                if self.in_transaction:
+                    counter._count("COMMIT", turn=True, ends=True)
+                super().commit()
+
+        for module in (sqlite3, sqlite3.dbapi2):
+            patch.setattr(module, "connect", partial(connect, factory=Connection))
+
+    def _psycopg(self, patch: pytest.MonkeyPatch) -> None:
+        import psycopg
+
+        execute, pipeline = psycopg.Cursor.execute, psycopg.Connection.pipeline
+
+        def executed(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:
+            connection = cursor.connection
+            piped = bool(connection.pgconn.pipeline_status)
+            if not connection.autocommit and not connection.pgconn.transaction_status:
+                self._count("BEGIN", turn=True)
+            found = execute(cursor, query, *args, **options)
+            self._count(query, turn=not piped, ends=not piped and not connection.pgconn.transaction_status)
+            return found
+
+        @contextmanager
+        def pipelined(connection: Any) -> Iterator[Any]:
+            with pipeline(connection) as found:
+                yield found
+            self._count(turn=True, ends=not connection.pgconn.transaction_status)
+
+        patch.setattr(psycopg.Cursor, "execute", executed)
+        patch.setattr(psycopg.Connection, "pipeline", pipelined)
+        for name in ("commit", "rollback"):
+            ended = getattr(psycopg.Connection, name)
+
+            def end(connection: Any, ended: Any = ended, name: str = name) -> None:
+                if connection.pgconn.transaction_status:  # else it sends nothing
+                    self._count(name, turn=True, ends=True)
+                ended(connection)
+
+            patch.setattr(psycopg.Connection, name, end)
+
+    def _pymysql(self, patch: pytest.MonkeyPatch) -> None:
+        from pymysql.connections import Connection
+        from pymysql.constants.COMMAND import COM_QUERY
+
+        execute, within = Connection._execute_command, set[int]()
+
+        def executed(connection: Any, command: int, sql: Any) -> Any:
+            if command == COM_QUERY:
+                text = sql if isinstance(sql, str) else sql.decode(errors="replace")
+                word, number = text.split(None, 1)[0].upper(), id(connection)
+                if word in ("COMMIT", "ROLLBACK") and " TO " not in text:
+                    within.discard(number)
+                elif word in ("BEGIN", "START") or not (word == "SET" or connection.get_autocommit()):
+                    within.add(number)
+                self._count(text, turn=True, ends=number not in within)
+            return execute(connection, command, sql)
+
+        patch.setattr(Connection, "_execute_command", executed)
+
+
+ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
+MANY = 100  # tasks of a list
+JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
+
+
+async def awaited(task: Any) -> None: ...
+
+
+WORKERS: Mapping[str, tuple[Callable[[Any], Any], Mapping[str, Any]]] = {
+    "a thread's job": (lambda task: None, {}),
+    "a thread's job, prefetch=10": (lambda task: None, {"prefetch": 10}),
+    "a thread's job, batch=10": (lambda tasks: None, {"batch": 10}),
+    "a coroutine's job": (awaited, {"workers": 1}),
+}
+
+
+def calls(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
+    """Functions that prepare a call and return it, by its name."""
+    return {
+        "put": lambda: partial(queue.put, {}),
+        "take": lambda: queue.take,
+        "take, nothing there": lambda: (queue.truncate(), queue.take)[1],
+        "ack": lambda: partial(queue.ack, taken(queue)),
+        "release": lambda: partial(queue.release, taken(queue)),
+        "bury": lambda: partial(queue.bury, taken(queue)),
+        "touch": lambda: partial(queue.touch, taken(queue), 5),
+        f"put_many({MANY})": lambda: partial(queue.put_many, [{}] * MANY),
+        f"take_many({MANY})": lambda: (queue.put_many([{}] * MANY), partial(queue.take_many, MANY))[1],
+        f"ack_many({MANY})": lambda: partial(queue.ack_many, (queue.put_many([{}] * MANY), queue.take_many(MANY))[1]),
+    }
+
+
+def taken(queue: Any) -> Any:
+    queue.put({})
+    return queue.take()
+
+
+def measured(counter: Counter, queue: Any) -> dict[str, str]:
+    """Return what each path sends, once it has run before."""
+    found = {}
+    for name, prepared in calls(queue).items():
+        for _ in range(3):  # the first compiles the statement, and registers the session
+            call = prepared()
+            with suppress(xq.FeatureOff), counter.counting() as trips:
+                call()
+                found[name] = trips
+    rows = {name: str(trips) for name, trips in found.items()}
+    for name, (function, options) in WORKERS.items():
+        queue.worker(function, **options)
+        rows[name] = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)
+        queue.handlers.clear()
+    return rows
+
+
+def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object]) -> str:
+    """Return what a job sends: by how much a run of many sends more than one of fewer."""
+    runs = []
+    for n in (JOBS, JOBS, 3 * JOBS):
+        queue.truncate()
+        put(n)
+        with counter.counting(workers=True) as trips:
+            run(until_empty=True)
+        runs.append(trips)
+    return runs[2].since(runs[1], 2 * JOBS)
+
+
+def table(columns: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a table as text: a row for each path, a column for each kind of queue."""
+    names = dict.fromkeys(name for each in columns.values() for name in each)
+    rows = [["", *columns], *([name, *(each.get(name, "-") for each in columns.values())] for name in names)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def plain(db: pw.Database, features: Mapping[str, Any]) -> Any:
+    """A table of the application, and xq's own columns."""
+    meta = type("Meta", (), {"database": db, "table_name": f"plain{len(features)}"})
+    fields = {"status": pw.CharField(default="R"), "n": pw.IntegerField(default=0)}
+    model: Any = type("Plain", (pw.Model,), {**fields, "Meta": meta})
+    db.create_tables([model])
+    queue = xq.upgrade(model, {"status": "status"}, features)
+    queue.install()
+    return queue
+
+
+def based(db: pw.Database, features: Mapping[str, Any]) -> Any:
+    meta = type("Meta", (), {"database": db, "table_name": f"task{len(features)}"})
+    model: Any = type("Task", (xq.Task,), {"n": pw.IntegerField(default=0), "Meta": meta})
+    queue = xq.upgrade(model, features=features)
+    db.create_tables([model])
+    return queue
+
+
+def of_peewee(db: pw.Database) -> dict[str, Any]:
+    """The queues of the tables, each on a table of its own, by what their columns are called."""
+    kinds = {"a table": plain, "xq.Task": based}
+    return {f"{name}{', all' * bool(on)}": make(db, on) for name, make in kinds.items() for on in ({}, ALL)}
