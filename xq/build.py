@@ -13,7 +13,7 @@ from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
-from xq.core.ports import Field, Store, Table
+from xq.core.ports import Field, Store, Table, own_name
 from xq.core.schema import (
     OWN,
     asks_for_own,
@@ -22,7 +22,6 @@ from xq.core.schema import (
     default_id,
     key_of,
     offered,
-    own_name,
     roles_of,
     statuses_of,
     stored_words,

@@ -351,7 +351,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         return int(taken)
 
     def add_own(self, store: Connections) -> list[str]:
-        """Return SQL that adds the columns which xq brings to the table."""
+        """Return SQL that adds xq's own columns to the table."""
         return [f"ALTER TABLE {self.table_in_schema} ADD COLUMN IF NOT EXISTS {column}" for column in self.own.values()]
 
     def drop_own(self, store: Connections) -> list[str]:

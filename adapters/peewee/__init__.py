@@ -43,9 +43,9 @@ def upgrade(
 ) -> Queue[T]:
     """Make a model a queue, and return the queue. It does not connect to a database, so call it at import time.
 
-    `fields` maps roles to fields of the model (the field or its name). A role that the queue needs and `fields` does
-    not map is a new field, xq_status, xq_owner, xq_runat or xq_deadline, whose column install() adds; True asks for an
-    optional one, as in {"attempts": True}. priority, tube, utube and unique are fields of the application. A model that
+    `fields` maps roles to fields of the model (the field or its name). The queue adds fields for others that it needs,
+    xq_status, xq_owner, xq_runat and xq_deadline, and install() their columns; True asks for an optional one, as in
+    {"attempts": True}. priority, tube, utube and unique are fields of the application. A model that
     inherits from `xq.Task` has a field for each role but unique and utube.
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with

@@ -17,7 +17,8 @@ from xq.adapters.databases.records import DEFINITIONS, QUEUES
 from xq.adapters.peewee import upgrade
 from xq.adapters.tubes import RECORDS, database, for_peewee, without_password
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
-from xq.core.schema import asks_for_own, own_name
+from xq.core.ports import own_name
+from xq.core.schema import asks_for_own
 from xq.handle import Queue
 from xq.verbs import VERBS
 

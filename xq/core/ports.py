@@ -73,6 +73,11 @@ class Field:
 ORDERED_BY: Final = ("priority",)
 
 
+def own_name(role: str) -> str:
+    """Return the name of the field, and column, of xq's own for a role."""
+    return f"xq_{role}"
+
+
 @dataclass(frozen=True)
 class Table:
     """The application's table as the queue sees it: `roles` maps the queue's roles to fields."""
@@ -86,7 +91,7 @@ class Table:
     @property
     def own(self) -> dict[str, Field]:
         """The roles whose columns xq brings, and their fields."""
-        return {role: field for role, field in self.roles.items() if field.name == f"xq_{role}"}
+        return {role: field for role, field in self.roles.items() if field.name == own_name(role)}
 
     @property
     def ordered_by(self) -> list[str]:

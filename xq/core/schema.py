@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
-from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column
+from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column, own_name
 from xq.core.words import PLAIN, plain
 
 Kinds = tuple[Kind, ...]
@@ -39,7 +39,7 @@ TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
 TRACEPARENT: Final = 55  # which has so many
 OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
 
-# Roles for which xq can bring a column of its own: the kind of its field, and the length of a text that is not longer.
+# Roles that may have a column of xq's own: the kind of its field, and the length of a short text.
 OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "status": ("text", 64),
     "owner": ("text", OWNER_LENGTH),
@@ -73,20 +73,15 @@ def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
     return tuple(by_name[name] for name in store.key)
 
 
-def own_name(role: str) -> str:
-    """Return the name of the field, and column, that xq brings for a role."""
-    return f"xq_{role}"
-
-
 def wanted(fields: Mapping[str, Any], features: Sequence[Feature]) -> list[str]:
-    """Return the roles for which xq brings a column where none is mapped: those asked for, and those needed."""
+    """Return the roles that get a column of xq's own unless they are mapped: the needed ones, and True in `fields`."""
     needed = {"status", "owner"}.union(*(feature.needs for feature in features))
     return [role for role in OWN if role in needed or asks_for_own(role, fields.get(role))]
 
 
 def asks_for_own(role: object, named: object) -> bool:
     """Return whether a value of `fields` asks for a column that xq brings: True, or its name."""
-    return role in OWN and (named is True or (isinstance(named, str) and named == f"xq_{role}"))
+    return role in OWN and (named is True or (isinstance(named, str) and named == own_name(str(role))))
 
 
 def used_by(features: Sequence[Feature]) -> set[str]:
