@@ -127,7 +127,9 @@ PLACES: Mapping[str, tuple[set[str], set[str]]] = {
     "contract/test_bad_values.py": (SQLITE, SQLITE | {"memory"}),  # most is refused before a database is asked
     "contract/test_tubes_bad_values.py": (SQLITE, SQLITE | {"memory"}),
     "django": (SQLITE, SQLITE),
+    "django/test_round_trips.py": (SQLITE, ALL),
     "inside": (set(), SQLITE),
+    "inside/test_round_trips.py": (SQLITE, ALL),
     "random": (set(), ALL),
     "project/test_docs.py": (set(), SQLITE),
     "spark/core": (SQLITE, SQLITE),

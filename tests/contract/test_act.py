@@ -302,6 +302,19 @@ def test_each_method_of_the_queue_is_ascribed_to_the_actor_of_its_block_alone(ma
     assert is_exact(Task)
 
 
+def test_what_falls_due_in_a_block_is_nobodys(make):
+    Task = make({"delayed": True, "history": True, "buried": True}, roles=("runat",))
+    late, other = Task.put(task(), delay=5), Task.put(task())
+    Task.bury(Task.take(), update={"name": "x"})
+    Task.xq.clock.tick(5)
+    with Task.xq.acting("ann"):
+        Task.dig(n=1)
+        assert Task.take().id == late.id
+    events = {(row.key, row.event): row.actor for row in Task.xq.history()}
+    assert events[str(late.id), "delay"] is None
+    assert (events[str(other.id), "dig"], events[str(late.id), "take"]) == ("ann", "ann")
+
+
 def test_more_tasks_than_one_statement_names_are_ascribed(make):
     Task = make({"history": True})
     keys = [each.id for each in Task.xq.put_many(tasks(1_203))]

@@ -68,6 +68,7 @@ class Acting:
         self.database = database
         self.tasks = tasks
         self.has_history = machine.settings.history is not None
+        self.by_time = {row.event for row in machine.due}  # a take or a dig of the block may move what fell due
         self.log = logging.getLogger(f"xq.{database.store.name}")
 
     @contextmanager
@@ -85,6 +86,8 @@ class Acting:
                 observers.once_committed(dialect, partial(self._tell, block))
 
     def _moved(self, block: Block, event: str, rows: Sequence[Row]) -> None:
+        if event in self.by_time:
+            return
         if not self.has_history:
             block.lines += [block.by.told(f"{event} {shown(self.tasks.app_key_of(row))}") for row in rows]
             return
