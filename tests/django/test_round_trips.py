@@ -10,7 +10,8 @@ from django.db import connection
 from tests.django.conftest import Maker
 from tests.django.on_tasks import backend, install
 from tests.django.shop import jobs
-from tests.support.trips import ALL, Counter, job, measured, table
+from tests.support.trips import ALL, Counter, counter_of, job, measured, table
+from tests.timing import in_sequence
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import run
 
@@ -75,6 +76,7 @@ a job                        -            -             11/11/3
 }
 
 
+@in_sequence
 def of_tasks(counter: Counter) -> dict[str, str]:
     jobs.add.enqueue(1)
     with counter.counting() as trips:
@@ -88,7 +90,7 @@ def of_tasks(counter: Counter) -> dict[str, str]:
 @pytest.mark.parametrize("django_db", [*EXPECTED], indirect=True)
 def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
     connection.close()
-    counter, make = Counter(monkeypatch), Maker(django_db, None)
+    counter, make = counter_of(monkeypatch), Maker(django_db, None)
 
     def queue(features: dict[str, Any]) -> Any:
         roles = ("runat",) if features else ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.trips import Counter, measured, of_peewee, table
+from tests.support.trips import counter_of, measured, of_peewee, table
 
 EXPECTED = {
     "sqlite": """
@@ -67,6 +67,6 @@ touch                        -            5/5/1         -            5/5/1
 @pytest.mark.parametrize("shared_db", [*EXPECTED], indirect=True)
 def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
     shared_db.close()
-    counter = Counter(monkeypatch)
+    counter = counter_of(monkeypatch)
     found = table({name: measured(counter, queue) for name, queue in of_peewee(shared_db).items()})
     assert found == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")

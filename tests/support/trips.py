@@ -15,6 +15,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.timing import in_sequence
 from xq.engine import take
 from xq.runtime.workers import threads
 
@@ -148,6 +149,11 @@ class Counter:
         patch.setattr(Connection, "_execute_command", executed)
 
 
+@in_sequence
+def counter_of(patch: pytest.MonkeyPatch) -> Counter:
+    return Counter(patch)
+
+
 ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 MANY = 100  # tasks of a list
 JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
@@ -185,6 +191,7 @@ def taken(queue: Any) -> Any:
     return queue.take()
 
 
+@in_sequence
 def measured(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what each path sends, once it has run before."""
     found = {}
@@ -202,6 +209,7 @@ def measured(counter: Counter, queue: Any) -> dict[str, str]:
     return rows
 
 
+@in_sequence
 def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object]) -> str:
     """Return what a job sends: by how much a run of many sends more than one of fewer."""
     runs = []
