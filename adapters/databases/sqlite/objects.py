@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.objects import Object
@@ -59,6 +60,11 @@ class SqliteObjects(Dialect):
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
+
+    locks: ClassVar[Mapping[str, tuple[str, str]]] = dict.fromkeys(
+        ("tables", "columns", "index", "triggers", "count"),
+        ("the file's write lock: reads go on, writes of any table wait",) * 2,
+    )
 
     def add_own(self, store: Connections) -> list[str]:
         there = self.columns_of(store, self.source.name)
