@@ -198,18 +198,6 @@ class Operators(Generic[T]):
 
     # installing
 
-    @overload
-    def install(
-        self,
-        *,
-        move: Mapping[str, str] | None = None,
-        drop_history: bool = False,
-        online: bool = False,
-        lock_timeout: float | timedelta = 1,
-        plan: Literal[False] = False,
-    ) -> None: ...
-    @overload
-    def install(self, *, online: bool = False, plan: Literal[True]) -> str: ...
     def install(
         self,
         *,

@@ -113,8 +113,8 @@ class Installation:
         steps = Steps(self, online and not self.dialect.is_local)
         try:
             if steps.online:
-                if not is_new and (changes := self._differences(self.store.execute(self.dialect.installed))):
-                    raise ConfigurationError(f"{self.store.name}: install() changes what is installed, and {changes[0]}")
+                if not is_new and (unlike := self._differences(self.store.execute(self.dialect.installed))):
+                    raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
                 steps.run(lock_timeout)
                 self._warn(is_new)
                 return

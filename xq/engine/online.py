@@ -45,7 +45,7 @@ class Steps:
         """Yield the steps that are left. Without `online`, indexes and triggers that are there are made anew."""
         dialect, store = self.dialect, self.store
         existing, objects = dialect.existing(store), [*dialect.shared(), *dialect.objects()]
-        there = dict(store.execute(dialect.definitions)) if existing else {}  # also the invalid indexes
+        there = {name for name, _ in store.execute(dialect.definitions)}  # also invalid indexes
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
             made = [*dialect.widening(store), *(sql for item in tables for sql in item.create)]
@@ -53,14 +53,10 @@ class Steps:
         if store.adds_columns and self.installation.missing_own():
             added = map(self.beside, dialect.add_own(store))
             yield Step("columns", f"add its columns {', '.join(dialect.own)}", tuple(added))
-        if self.online:
-            drifted = dialect.drifted(store)
-            right = {item.name for item in objects if f"{item.kind} {item.name}" not in drifted} & existing.keys()
-        else:
-            right = set()
+        wrong = dialect.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
         changes = [("remove what an earlier definition had", tuple(made))] if (made := dialect.stale(existing)) else []
         for item in objects:
-            if item.kind == "table" or item.name in right:
+            if item.kind == "table" or (item.name in existing and f"{item.kind} {item.name}" not in wrong):
                 continue
             dropped = (item.drop,) if item.name in there else ()
             if item.kind == "index":
@@ -88,8 +84,9 @@ class Steps:
         called = f"install({'online=True' * self.online})"
         if not self.installation.missing():
             return f"{called}: {table} is installed, and nothing is left to do"
-        whole = self.dialect.transactional_ddl and not self.online
-        kept = "the locks are kept from the first step to the last" if whole else "each step keeps its lock until it ends"
+        kept = "each step keeps its lock until it ends"
+        if self.dialect.transactional_ddl and not self.online:
+            kept = "writers wait from the first lock to the last step"
         lines = [f"{called} of {table}, with about {rows:,} rows; {kept}:"]
         for number, step in enumerate(self.left(), 1):
             read = f"; reads about {rows:,} rows{' twice' * (step.scans == 2)}" if step.scans else ""
@@ -119,9 +116,9 @@ class Steps:
             found = self.dialect.execute(self.store, sql, {"n": -1}) if sql else []
         except Exception as error:
             if self.store.classify(error) is ErrorKind.DENIED:
-                return ["transactions that this user may not see"]
+                return ["the transactions that use the table, which this user may not see"]
             raise
-        return [f"{who}, whose transaction is open for {lasting(max(float(seconds or 0), 0))}" for who, seconds, *_ in found]
+        return [f"{who}, in a transaction for {lasting(max(float(since or 0), 0))}" for who, since, *_ in found]
 
     # beside writers
 

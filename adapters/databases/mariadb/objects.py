@@ -22,7 +22,8 @@ SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement beg
 UNSEEN = 1227  # the number of the error: no right to see what is there
 DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 PREFIX = 191  # characters of a long text that an index holds
-ALONE = "the metadata lock alone, for a moment"  # how a step changes a table
+ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
+AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
 LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
 
@@ -78,13 +79,13 @@ class MariadbObjects(Server):
     locks: ClassVar[Mapping[str, tuple[str, str]]] = {
         "tables": ("reads and writes go on",) * 2,
         "columns": (ALONE,) * 2,
-        "index": (f"{ALONE}, reads and writes go on between; with unique or utube writes wait", f"{ALONE} twice"),
+        "index": (f"{AT_BOTH_ENDS}; with unique or utube writes wait", AT_BOTH_ENDS),
         "triggers": (ALONE,) * 2,
         "count": ("reads and writes go on",) * 2,
     }
 
     @property
-    def not_online(self) -> str:
+    def not_online(self) -> str:  # type: ignore[override]
         if self.machine.guard("unique"):
             return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
         return super().not_online

@@ -68,8 +68,7 @@ class PostgresObjects(Server):
     @property
     def estimate(self) -> str:
         return (
-            "SELECT GREATEST(reltuples, pg_stat_get_live_tuples(oid), 0) FROM pg_class "
-            f"WHERE oid = {self._this_table}"
+            f"SELECT GREATEST(reltuples, pg_stat_get_live_tuples(oid), 0) FROM pg_class WHERE oid = {self._this_table}"
         )
 
     @property

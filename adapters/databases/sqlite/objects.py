@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.objects import Object
@@ -61,10 +61,7 @@ class SqliteObjects(Dialect):
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
-    locks: ClassVar[Mapping[str, tuple[str, str]]] = dict.fromkeys(
-        ("tables", "columns", "index", "triggers", "count"),
-        ("the file's write lock: reads go on, writes of any table wait",) * 2,
-    )
+    locks = defaultdict(lambda: ("the write lock of the file",) * 2)  # one for all steps
 
     def add_own(self, store: Connections) -> list[str]:
         there = self.columns_of(store, self.source.name)
