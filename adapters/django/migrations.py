@@ -30,6 +30,7 @@ class _Operation(base.Operation):
     reduces_to_sql = True
     elidable = False
     serialization_expand_args = ["fields", "features", "previous"]
+    online = False
 
     def __init__(
         self,
@@ -81,18 +82,12 @@ class _Operation(base.Operation):
         return detached_queue(model, using, today.adapter.definition) if fits else None
 
     def _install(
-        self,
-        app_label: str,
-        editor: Any,
-        state: Any,
-        definition: Definition | None,
-        replaced: Definition | None = None,
-        online: bool = False,
+        self, app_label: str, editor: Any, state: Any, definition: Definition | None, replaced: Definition | None = None
     ) -> None:
         queue = self._queue(app_label, editor, state, definition)
         if queue is not None and editor.collect_sql:
             editor.collected_sql.append(queue.ddl())
-        elif queue is not None and online:
+        elif queue is not None and self.online:
             if editor.atomic_migration:
                 raise ConfigurationError(
                     f"InstallQueue({self.model_name!r}, online=True) installs beside writers, step by step, and a "
@@ -149,7 +144,7 @@ class InstallQueue(_Operation):
         return f"{self.model_name.lower()}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._install(app_label, schema_editor, to_state, self.definition, self.previous, self.online)
+        self._install(app_label, schema_editor, to_state, self.definition, self.previous)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if self.previous is not None and self._fits(app_label, to_state, self.previous):

@@ -33,7 +33,10 @@ DELETED: Final = (
     "the queue %s is installed: the table %s has rows, and an ack deletes the row of its task; the feature keep leaves "
     "it in the table, and zombie for a while"
 )
-BLOCKED: Final = "the queue %s: %s has about %d rows, whose writers wait until install() ends: %s"
+BLOCKED: Final = (
+    "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
+    "install(online=True), and install(plan=True) shows the steps"
+)
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 
@@ -119,7 +122,7 @@ class Installation:
                 self._warn(is_new)
                 return
             if is_new and (rows := steps.rows()) > MANY:
-                log.warning(BLOCKED, self.store.name, self.store.table, rows, steps.remedy)
+                log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process was faster
                     moves = self._moves(targets)

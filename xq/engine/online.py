@@ -20,6 +20,7 @@ log = logging.getLogger("xq")
 MANY: Final = 1_000_000  # rows, from which on install() warns that writers wait
 LONGEST: Final = 10  # the longest pause between two attempts, in lock timeouts
 SHORTEST: Final = 0.001  # seconds, as a lock timeout of 0 waits without end on PostgreSQL
+NONE: Final = ("reads and writes go on",) * 2  # the locks of a step that takes none
 LATER: Final = frozenset({ErrorKind.LOCKED, ErrorKind.CONFLICT})  # errors after which a step is attempted again
 
 
@@ -90,19 +91,12 @@ class Steps:
         lines = [f"{called} of {table}, with about {rows:,} rows; {kept}:"]
         for number, step in enumerate(self.left(), 1):
             read = f"; reads about {rows:,} rows{' twice' * (step.scans == 2)}" if step.scans else ""
-            lines.append(f"{number}. {step.what}: {self.dialect.locks[step.kind][self.online]}{read}")
+            lines.append(f"{number}. {step.what}: {self.dialect.locks.get(step.kind, NONE)[self.online]}{read}")
             if step.kind in ("columns", "index"):
                 lines += [f"   {sql}" for sql in step.sql]
         refused = self.dialect.not_online if self.online else ""
         waited = [f"It waits for {who}" for who in self.waited_for()]
         return "\n".join([*lines, *waited, *([f"It is refused: {refused}"] if refused else [])])
-
-    @property
-    def remedy(self) -> str:
-        """Returns what to do about writers that wait for an installation in one transaction."""
-        if self.dialect.is_local or self.dialect.not_online:
-            return "call it while nothing writes; install(plan=True) shows its steps"
-        return "with install(online=True) none waits for longer than lock_timeout"
 
     def rows(self) -> int:
         """Return about how many rows the table has."""
@@ -138,8 +132,8 @@ class Steps:
                     if kind in REFUSALS and step.undo:
                         self.store.execute(step.undo)  # else an invalid index goes on to refuse rows
                     raise
-                others = "; ".join(self.waited_for()) or "others"
-                log.warning("the queue %s: to %s waits for %s", self.store.name, step.what, others)
+                (oldest, *_) = [*self.waited_for(), "others"]
+                log.warning("the queue %s: to %s waits for %s", self.store.name, step.what, oldest)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST * lock_timeout)
             else:

@@ -77,11 +77,9 @@ class MariadbObjects(Server):
 
     transactional_ddl = False
     locks: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "tables": ("reads and writes go on",) * 2,
         "columns": (ALONE,) * 2,
         "index": (f"{AT_BOTH_ENDS}; with unique or utube writes wait", AT_BOTH_ENDS),
         "triggers": (ALONE,) * 2,
-        "count": ("reads and writes go on",) * 2,
     }
 
     @property

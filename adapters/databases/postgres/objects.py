@@ -53,11 +53,9 @@ class PostgresObjects(Server):
             yield
 
     locks: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "tables": ("ACCESS SHARE: reads and writes go on",) * 2,
         "columns": ("ACCESS EXCLUSIVE: reads and writes wait",) * 2,
         "index": ("SHARE: writes wait", "SHARE UPDATE EXCLUSIVE: reads and writes go on"),
         "triggers": ("ACCESS EXCLUSIVE: reads and writes wait", "SHARE ROW EXCLUSIVE: writes wait"),
-        "count": ("ACCESS SHARE: reads and writes go on",) * 2,
     }
     online_scans = 2
 
@@ -87,7 +85,8 @@ class PostgresObjects(Server):
     def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
         if not alone:
             with self.installing(store):
-                store.execute(f"SET LOCAL lock_timeout = {ceil(seconds * 1000)}")
+                # In milliseconds. The rest of the time is for the step itself.
+                store.execute(f"SET LOCAL lock_timeout = {ceil(seconds * 900)}")
                 yield
             return
         # CREATE INDEX CONCURRENTLY waits for older transactions, and blocks no writer meanwhile.

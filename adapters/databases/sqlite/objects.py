@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,7 +60,7 @@ class SqliteObjects(Dialect):
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
-    locks = defaultdict(lambda: ("the write lock of the file",) * 2)  # one for all steps
+    locks = dict.fromkeys(("tables", "columns", "index", "triggers", "count"), ("the write lock of the file",) * 2)
 
     def add_own(self, store: Connections) -> list[str]:
         there = self.columns_of(store, self.source.name)
