@@ -198,7 +198,15 @@ class Operators(Generic[T]):
 
     # installing
 
-    def install(self, *, move: Mapping[str, str] | None = None, drop_history: bool = False) -> None:
+    def install(
+        self,
+        *,
+        move: Mapping[str, str] | None = None,
+        drop_history: bool = False,
+        online: bool = False,
+        lock_timeout: float | timedelta = 1,
+        plan: bool = False,
+    ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
         With other features than those that are installed, it changes the installation, and processes with the others
@@ -206,9 +214,24 @@ class Operators(Generic[T]):
         unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
         if the queue there has a history with rows, unless `drop_history`. It raises ConfigurationError, too, if the
         column of the status refuses one that the queue writes (a CHECK, a length).
+
+        With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
+        `lock_timeout` seconds (MariaDB: whole ones), while later writers wait behind it. Then it pauses, and tries
+        again, without end: interrupt it, and the next call does what is left. Only for a first installation, and not
+        with utube (MariaDB: nor unique): ConfigurationError. Raises InTransaction within a transaction. SQLite has one
+        writer at a time, which waits as without `online`.
+
+        With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
+        open transactions that they would wait for now.
         """
-        self._database.unit(lambda: self._database.bind().installation.install(move, drop_history))
+        seconds = self._tasks.seconds("lock_timeout", lock_timeout, ends=True)
+        if plan:
+            return self._database.bind().installation.plan(online)
+        self._database.unit(
+            lambda: self._database.bind().installation.install(move, drop_history, online, seconds or 0)
+        )
         self._database.close()
+        return None
 
     @overload
     def ddl(self, *, split: Literal[False] = False) -> str: ...

@@ -331,6 +331,29 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         with store.atomic():
             yield
 
+    # installing beside writers, which SQLite has not: one writer at a time
+
+    transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
+    locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
+    online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
+    not_online = ""  # why this queue cannot be installed so
+    in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
+
+    @property
+    def estimate(self) -> str:
+        """Returns a query of about how many rows the table has."""
+        return f"SELECT COUNT(*) FROM {self.table_in_schema}"
+
+    def online(self, sql: str) -> str:
+        """Return SQL of an index or a column that blocks writers for a moment only."""
+        return sql
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
+        """Run a step whose locks wait for so many seconds at most; `alone`: an index, which no transaction holds."""
+        with self.installing(store):
+            yield
+
     @contextmanager
     def closing(self, store: Connections) -> Iterator[int]:
         """Keep other connections from moving tasks while the table is dropped. Yields how many tasks are taken.

@@ -30,6 +30,7 @@ class _Operation(base.Operation):
     reduces_to_sql = True
     elidable = False
     serialization_expand_args = ["fields", "features", "previous"]
+    online = False
 
     def __init__(
         self,
@@ -86,6 +87,13 @@ class _Operation(base.Operation):
         queue = self._queue(app_label, editor, state, definition)
         if queue is not None and editor.collect_sql:
             editor.collected_sql.append(queue.ddl())
+        elif queue is not None and self.online:
+            if editor.atomic_migration:
+                raise ConfigurationError(
+                    f"InstallQueue({self.model_name!r}, online=True) installs beside writers, step by step, and a "
+                    "transaction would keep all locks: write atomic = False into the class Migration"
+                )
+            queue.install(online=True)
         elif queue is not None:
             queue.install(drop_history=replaced is not None and bool(replaced["features"].get("history")))
 
@@ -104,7 +112,8 @@ class InstallQueue(_Operation):
 
     Without `fields` (written by hand) it installs the definition that the model has when the migration runs. `previous`
     is the definition that was installed before, as a mapping of the other arguments; undoing the migration restores it.
-    Without `previous`, undoing restores the plain table.
+    Without `previous`, undoing restores the plain table. `online` installs as `Queue.install(online=True)` does, in a
+    migration with `atomic = False`.
     """
 
     category = CATEGORIES and CATEGORIES.ADDITION
@@ -117,13 +126,15 @@ class InstallQueue(_Operation):
         statuses: Mapping[str, str | int] | None = None,
         tube_stats: Sequence[str] | None = None,
         previous: Definition | None = None,
+        online: bool = False,
     ) -> None:
         super().__init__(model_name, fields, features, statuses, tube_stats)
-        self.previous = previous
+        self.previous, self.online = previous, online
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         name, arguments, options = super().deconstruct()
-        return name, arguments, options | ({} if self.previous is None else {"previous": self.previous})
+        more = {"previous": self.previous, "online": self.online or None}
+        return name, arguments, options | {name: value for name, value in more.items() if value is not None}
 
     def describe(self) -> str:
         return f"Install the queue on {self.model_name}"

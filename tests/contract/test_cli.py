@@ -314,7 +314,12 @@ def test_install_check_recount_ddl_and_sweep(make, run):
     assert run(Task, "uninstall", "--yes").code == 0
     assert len(run(Task, "stats").errors.splitlines()) == 1, "of what is missing"
     assert (run(Task, "check").code, run(Task, "check") != "") == (1, True)
-    assert run(Task, "install", "--json").json == {"installed": "Task"}
+    assert run(Task, "install", "--online", "--plan", "--json").json == {
+        "plan": Task.xq.install(online=True, plan=True)
+    }
+    assert run(Task, "check").code == 1
+    assert run(Task, "install", "--online", "--json").json == {"installed": "Task"}
+    assert "nothing is left" in run(Task, "install", "--plan")
     assert run(Task, "check").code == run(Task, "recount").code == 0
     assert "CREATE TABLE" in run(Task, "ddl")
     assert run(Task, "ddl", "--json").json == {"ddl": Task.xq.ddl()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import django
 import pytest
@@ -78,6 +79,33 @@ def test_the_migration_that_is_written_installs_the_queue_and_goes_back_to_the_p
     migrated.migrate()
     assert Order.xq.check() == []
     assert Order.stats().counts["R"] == 2
+
+
+def test_a_queue_is_installed_beside_writers_by_a_migration_without_a_transaction(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    text = app.make_queue_migration(online=True, dry_run=True)
+    assert "atomic = False" in text
+    assert "online=True" in text
+    app.make_queue_migration(online=True)
+    app.migrate()
+    assert app.Order.xq.check() == []
+    assert "No changes" in app.make_queue_migration(check=True)
+    app.models(order(SECOND))
+    with pytest.raises(CommandError, match="first installation"):
+        app.make_queue_migration(online=True)
+
+
+def test_a_migration_in_a_transaction_does_not_install_beside_writers(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration(online=True)
+    (file,) = app.migrations.glob("0002_*.py")
+    file.write_text(file.read_text().replace("    atomic = False\n", ""))
+    refused = connection.features.can_rollback_ddl  # else there is no transaction
+    with pytest.raises(xq.ConfigurationError, match="atomic = False") if refused else nullcontext():
+        app.migrate()
+    assert bool(of_xq()) != refused
 
 
 def test_a_migration_is_written_where_something_has_changed_that_the_database_knows(migrated):

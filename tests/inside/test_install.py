@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from contextlib import closing
 
+import peewee as pw
 import pytest
 
 import xq
@@ -12,6 +13,7 @@ from tests.factories import task
 from tests.steps import run_script
 from xq.adapters.drivers import connect
 from xq.core.ports import Address
+from xq.engine import install
 
 # the table of sessions before it named their processes
 OLD_SESSIONS = (
@@ -78,3 +80,20 @@ def test_a_plain_connection_to_the_address_of_a_model_reads_what_it_writes(make_
             cursor = connection.cursor()
             cursor.execute("SELECT name FROM task")
             assert [*cursor.fetchall()] == [("here",)]
+
+
+def test_an_installation_that_makes_the_writers_of_many_rows_wait_is_logged_once_with_the_remedy(
+    make, caplog, monkeypatch
+):
+    monkeypatch.setattr(install, "MANY", 1)
+    model = make.model()
+    make.db.create_tables([model])
+    model.insert_many([{"name": name} for name in "abc"]).execute()
+    if isinstance(make.db, pw.PostgresqlDatabase):
+        make.db.execute_sql("ANALYZE task")
+    Task = make.upgrade(model, {"status": "status"}, {"keep": True}) and model
+    for _ in range(2):
+        Task.xq.install()
+    (message,) = [each.getMessage() for each in caplog.records if "writers wait" in each.getMessage()]
+    assert "has about 3 rows" in message
+    assert "install(online=True)" in message

@@ -119,7 +119,6 @@ METHODS = [
     _pauses("pause", "paused", "Stop all takes from a queue, or from one tube, until resume."),
     _pauses("resume", "resumed", "End a pause."),
     _calls("sweep", "moved", "{n:,} tasks moved", "Move the tasks that are due, and fire schedules, as workers do."),
-    _calls("install", "installed", "{name} is installed", "Create what the queue lacks in the database."),
     _calls("recount", "recounted", "{name} is counted anew", "Set the counters to what the table holds."),
     _calls(
         "reset",
@@ -143,6 +142,17 @@ METHODS = [
         "Remove the counters, the history and all else that makes {name} a queue?",
     ),
 ]
+
+
+def install(
+    queue: Queue,
+    online: Annotated[bool, Option("--online", help="Beside writers: none waits for longer than a second.")] = False,
+    plan: Annotated[bool, Option("--plan", help="Print the steps and their locks, and change nothing.")] = False,
+) -> Answer:
+    """Create what the queue lacks in the database."""
+    if steps := queue.install(online=online, plan=plan):
+        return Answer({"plan": steps}, [steps])
+    return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 
 
 def check(queue: Queue) -> Answer:
@@ -221,4 +231,4 @@ def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any]
     return found
 
 
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, check, ddl)
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, install, check, ddl)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.compile import Selector, change
-from xq.core.errors import ConfigurationError, NotInstalled, shown
+from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
 from xq.core.words import PLAIN, Wording
+from xq.engine.online import MANY, Steps
 from xq.engine.stats import corrections, counter_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ DURATIONS: Final = "durations"  # the part with the durations of features, for p
 DELETED: Final = (
     "the queue %s is installed: the table %s has rows, and an ack deletes the row of its task; the feature keep leaves "
     "it in the table, and zombie for a while"
+)
+BLOCKED: Final = (
+    "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
+    "install(online=True), and install(plan=True) shows the steps"
 )
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
@@ -78,13 +83,24 @@ class Installation:
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
 
-    def install(self, move: Mapping[str, str] | None = None, drop_history: bool = False) -> None:
+    def install(
+        self,
+        move: Mapping[str, str] | None = None,
+        drop_history: bool = False,
+        online: bool = False,
+        lock_timeout: float = 1,
+    ) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
         `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
         rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
-        unless `drop_history`; NotInstalled without the table.
+        unless `drop_history`; NotInstalled without the table. With `online` it runs beside writers, none of which
+        waits for longer than `lock_timeout` seconds.
         """
+        if online and (move or drop_history):
+            raise ConfigurationError("install(online=True) has no move= and no drop_history=: leave one of them out")
+        if online and self.store.in_transaction():
+            raise InTransaction("install(online=True)", ", or leave online= out")
         targets = self._targets({} if move is None else move)
         self._check_table()
         self.dialect.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
@@ -96,7 +112,17 @@ class Installation:
                     self._record()
             return
         self.refuse()
+        is_new = not self._recorded()
+        steps = Steps(self, online and not self.dialect.is_local)
         try:
+            if steps.online:
+                if not is_new and (unlike := self._differences(self.store.execute(self.dialect.installed))):
+                    raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
+                steps.run(lock_timeout)
+                self._warn(is_new)
+                return
+            if is_new and (rows := steps.rows()) > MANY:
+                log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process was faster
                     moves = self._moves(targets)
@@ -104,10 +130,7 @@ class Installation:
                         self._check_history()
                     is_new = not self._recorded()
                     self.create(moves)
-                    for line in self._unowned():
-                        log.warning("the queue %s is installed: %s", self.store.name, line)
-                    if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.any_row):
-                        log.warning(DELETED, self.store.name, self.store.table)
+                    self._warn(is_new)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
                 raise
@@ -116,6 +139,18 @@ class Installation:
                 f"'unique' twice, more tasks of a utube are taken than may be, or they may not be moved ({error}). "
                 "Change or finish them first"
             ) from error
+
+    def plan(self, online: bool) -> str:
+        """Return the steps that install() would run, as text. Raises as `install` does without a table."""
+        self._check_table()
+        self.dialect.refuse(self.store)
+        return Steps(self, online and not self.dialect.is_local).plan()
+
+    def _warn(self, is_new: bool) -> None:
+        for line in self._unowned():
+            log.warning("the queue %s is installed: %s", self.store.name, line)
+        if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.any_row):
+            log.warning(DELETED, self.store.name, self.store.table)
 
     def make_jobs(self) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
@@ -284,7 +319,7 @@ class Installation:
         own = self.dialect.source.own.get("status")
         return own is not None and own.column not in self.dialect.table_columns(self.store)
 
-    def _missing_own(self) -> list[str]:
+    def missing_own(self) -> list[str]:
         """Return a message for each missing column that install() adds."""
         columns, table = self.dialect.table_columns(self.store), self.dialect.source.name
         return [f"the column {table}.{column} is missing" for column in self.dialect.own if column not in columns]
@@ -307,6 +342,11 @@ class Installation:
         self.recount()
         if timed := self.dialect.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
+        self._record()
+
+    def count_and_record(self) -> None:
+        """Count the tasks that are there, beside their writers, and record the installation."""
+        self.recount()
         self._record()
 
     def _record(self) -> None:
@@ -375,7 +415,7 @@ class Installation:
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
         lacking = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
-        missing = self._missing_own() + lacking
+        missing = self.missing_own() + lacking
         if not self._records_are_in(existing):
             return missing
         try:

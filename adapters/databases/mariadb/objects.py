@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
+from typing import ClassVar
 
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.mariadb.groups import MariadbGroups
@@ -20,6 +22,8 @@ SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement beg
 UNSEEN = 1227  # the number of the error: no right to see what is there
 DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 PREFIX = 191  # characters of a long text that an index holds
+ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
+AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
 LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
 
@@ -70,6 +74,42 @@ class MariadbObjects(Server):
             yield
         finally:
             store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
+
+    transactional_ddl = False
+    locks: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "columns": (ALONE,) * 2,
+        "index": (f"{AT_BOTH_ENDS}; with unique or utube writes wait", AT_BOTH_ENDS),
+        "triggers": (ALONE,) * 2,
+    }
+
+    @property
+    def not_online(self) -> str:  # type: ignore[override]
+        if self.machine.guard("unique"):
+            return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
+        return super().not_online
+
+    @property
+    def estimate(self) -> str:
+        return (
+            f"SELECT table_rows FROM information_schema.tables WHERE table_schema = {self._schema} "
+            f"AND table_name = {self.literal(self.source.name)}"
+        )
+
+    @property
+    def in_the_way(self) -> str:  # type: ignore[override]
+        return self.open_transactions
+
+    def online(self, sql: str) -> str:
+        return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
+        with self.creating(store):
+            store.execute(f"SET SESSION lock_wait_timeout = {ceil(seconds)}")
+            try:
+                yield
+            finally:
+                store.execute("SET SESSION lock_wait_timeout = DEFAULT")
 
     @contextmanager
     def closing(self, store: Connections) -> Iterator[int]:

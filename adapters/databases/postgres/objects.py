@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
+from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
@@ -49,6 +51,50 @@ class PostgresObjects(Server):
             if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
                 self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
             yield
+
+    locks: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "columns": ("ACCESS EXCLUSIVE: reads and writes wait",) * 2,
+        "index": ("SHARE: writes wait", "SHARE UPDATE EXCLUSIVE: reads and writes go on"),
+        "triggers": ("ACCESS EXCLUSIVE: reads and writes wait", "SHARE ROW EXCLUSIVE: writes wait"),
+    }
+    online_scans = 2
+
+    @property
+    def _this_table(self) -> str:
+        return f"to_regclass({self.literal(self.table_in_schema)})"
+
+    @property
+    def estimate(self) -> str:
+        return (
+            f"SELECT GREATEST(reltuples, pg_stat_get_live_tuples(oid), 0) FROM pg_class WHERE oid = {self._this_table}"
+        )
+
+    @property
+    def in_the_way(self) -> str:  # type: ignore[override]
+        return (
+            "SELECT concat('process ', pid, ' of ', usename, ' (' || nullif(application_name, '') || ')'), "
+            "CAST(extract(epoch FROM clock_timestamp() - xact_start) AS float8) FROM pg_stat_activity WHERE "
+            "datname = current_database() AND pid <> pg_backend_pid() AND pid IN "
+            f"(SELECT pid FROM pg_locks WHERE granted AND relation = {self._this_table}) ORDER BY xact_start"
+        )
+
+    def online(self, sql: str) -> str:
+        return sql.replace("INDEX IF", "INDEX CONCURRENTLY IF", 1)
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
+        if not alone:
+            with self.installing(store):
+                # In milliseconds. The rest of the time is for the step itself.
+                store.execute(f"SET LOCAL lock_timeout = {ceil(seconds * 900)}")
+                yield
+            return
+        # CREATE INDEX CONCURRENTLY waits for older transactions, and blocks no writer meanwhile.
+        store.execute("SET lock_timeout = 0")
+        try:
+            yield
+        finally:
+            store.execute("RESET lock_timeout")
 
     # what is installed
 

@@ -60,6 +60,8 @@ class SqliteObjects(Dialect):
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
+    locks = dict.fromkeys(("tables", "columns", "index", "triggers", "count"), ("the write lock of the file",) * 2)
+
     def add_own(self, store: Connections) -> list[str]:
         there = self.columns_of(store, self.source.name)
         added = [definition for column, definition in self.own.items() if column not in there]

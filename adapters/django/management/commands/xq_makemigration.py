@@ -26,11 +26,14 @@ class Command(BaseCommand):
         parser.add_argument("model", help="as shop.Order")
         parser.add_argument("-n", "--name", help="the name of the migration, without its number")
         parser.add_argument("--dry-run", action="store_true", help="print it, and write no file")
+        parser.add_argument("--online", action="store_true", help="install beside writers, outside of a transaction")
         parser.add_argument(
             "--check", action="store_true", help="write nothing, and exit with 1 if a migration is missing"
         )
 
-    def handle(self, *args: Any, model: str, name: str | None, dry_run: bool, check: bool, **options: Any) -> None:
+    def handle(
+        self, *args: Any, model: str, name: str | None, dry_run: bool, check: bool, online: bool, **options: Any
+    ) -> None:
         label, _, model_name = model.partition(".")
         try:
             found = apps.get_model(label, model_name)
@@ -43,6 +46,9 @@ class Command(BaseCommand):
         if operation is None:
             self.stdout.write(f"No changes: migrations install {found._meta.label} as it is")
             return
+        if online and (isinstance(operation, UninstallQueue) or operation.previous is not None):
+            raise CommandError(f"--online is for the first installation of {found._meta.label}: leave it out")
+        operation.online = online
         migration = self._migration(loader, label, operation, name)
         writer = MigrationWriter(migration)
         try:
@@ -53,6 +59,8 @@ class Command(BaseCommand):
                 f"by hand, with the operation xq.adapters.django.migrations.InstallQueue({found._meta.model_name!r}), "
                 "which takes the definition that the model has"
             ) from error
+        if online:  # which Django's writer leaves out
+            text = text.replace("(migrations.Migration):\n", "(migrations.Migration):\n    atomic = False\n", 1)
         if dry_run or check:
             self.stdout.write(text)
         if check:
