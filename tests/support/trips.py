@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,11 +16,11 @@ import pytest
 
 import xq
 from tests.timing import in_sequence
-from xq.engine import take
-from xq.runtime.workers import threads
+from xq.runtime import callers, waiters
+from xq.runtime.maintenance_threads import threads
+from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
 
-# Sent by the time that passes, and not by a call: PLANNED in adapters/drivers.py, and the maintenance thread.
-TIMED = ("DISCARD PLANS",)
+TIMED = ("DISCARD PLANS",)  # sent by the time that passes, and not by a call: PLANNED in adapters/drivers.py
 MAINTENANCE = "xq"
 
 
@@ -40,19 +40,22 @@ class Trips:
         """Return statements, round trips and transactions of each of so many jobs more."""
         names = ("statements", "turns", "transactions")
         parts = [(getattr(self, name) - getattr(before, name)) / jobs for name in names]
-        return "/".join(f"{part:.1f}".removesuffix(".0") for part in parts)  # a look that found nothing is no job's
+        return "/".join(f"{part:g}" for part in parts)
 
 
 class Counter:
-    """The drivers, wrapped. It counts on connections that were opened since it was made."""
+    """The drivers, wrapped. It counts on connections that were opened since it was made.
+
+    The monotonic clock stands still, so nothing is sent because time passes, but where a test moves `now`.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.found: Trips | None = None
         self.ignored: set[str] = set()
         self.lock = threading.Lock()
-        # By the time that passes, a take looks for due tasks, and a thread acks what others have finished.
-        patch.setattr(take, "SWEEP_AFTER", math.inf)
-        patch.setattr(threads, "ACKED_WITHIN", 0.2)
+        self.now = float(round(time.monotonic()))  # a whole number: sums of halves are exact
+        patch.setattr(time, "monotonic", lambda: self.now)
+        patch.setattr(callers, "ON_A_SERVER", 1)  # else it depends on the machine when another thread connects
         self._sqlite(patch)
         self._psycopg(patch)
         self._pymysql(patch)
@@ -63,9 +66,18 @@ class Counter:
         self.ignored = {MAINTENANCE, *([threading.current_thread().name] if workers else [])}
         self.found = found = Trips()
         try:
-            yield found
+            with self.alone():
+                yield found
         finally:
             self.found = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let the maintenance threads rest."""
+        with ExitStack() as held:
+            for each in threads().values():
+                held.enter_context(each.working)
+            yield
 
     def _count(self, sql: object = "", turn: bool = False, ends: bool = False) -> None:
         text = str(sql)
@@ -143,7 +155,7 @@ class Counter:
                     within.discard(number)
                 elif word in ("BEGIN", "START") or not (word == "SET" or connection.get_autocommit()):
                     within.add(number)
-                self._count(text, turn=True, ends=number not in within)
+                self._count(text, turn=True, ends=number not in within and "AUTOCOMMIT" not in text)
             return execute(connection, command, sql)
 
         patch.setattr(Connection, "_execute_command", executed)
@@ -157,6 +169,7 @@ def counter_of(patch: pytest.MonkeyPatch) -> Counter:
 ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 MANY = 100  # tasks of a list
 JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
+MINUTE = 60.0
 
 
 async def awaited(task: Any) -> None: ...
@@ -167,6 +180,7 @@ WORKERS: Mapping[str, tuple[Callable[[Any], Any], Mapping[str, Any]]] = {
     "a thread's job, prefetch=10": (lambda task: None, {"prefetch": 10}),
     "a thread's job, batch=10": (lambda tasks: None, {"batch": 10}),
     "a coroutine's job": (awaited, {"workers": 1}),
+    "a coroutine's job, workers=10": (awaited, {"workers": 10}),
 }
 
 
@@ -202,11 +216,57 @@ def measured(counter: Counter, queue: Any) -> dict[str, str]:
                 call()
                 found[name] = trips
     rows = {name: str(trips) for name, trips in found.items()}
+    rows["take that waits"] = woken(counter, queue)
     for name, (function, options) in WORKERS.items():
         queue.worker(function, **options)
         rows[name] = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)
         queue.handlers.clear()
+    rows["an idle thread, a minute"] = idle(counter, queue)
     return rows
+
+
+def woken(counter: Counter, queue: Any) -> str:
+    """Return what a take sends that finds nothing, sleeps, is woken by a put of this process, and takes."""
+
+    def put(awake: Any, seconds: float) -> bool:
+        found, counter.found = counter.found, None
+        queue.put({})
+        counter.found = found
+        assert awake.is_set()
+        awake.clear()
+        return True
+
+    queue.truncate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiters, "_sleep", put)
+        for _ in range(2):
+            with counter.counting() as trips:
+                assert queue.take(timeout=MINUTE) is not None
+    return str(trips)
+
+
+def idle(counter: Counter, queue: Any) -> str:
+    """Return what a thread of a worker sends in a minute without tasks: its sleeps move the clock."""
+    pool = Threads(queue.worker(lambda task: None), [], queue.adapter.finish, Program(failed=print), 1)
+
+    def sleep(awake: Any, seconds: float) -> bool:
+        counter.now += seconds
+        return False
+
+    def minute() -> None:
+        end = counter.now + MINUTE
+        while counter.now < end:
+            pool._take(Supply(queue, None), _Hand())
+
+    queue.truncate()
+    with pytest.MonkeyPatch.context() as patch, counter.alone():
+        patch.setattr(waiters, "_sleep", sleep)
+        counter.now += 60 * MINUTE  # all is due when the first minute begins, whatever ran before
+        minute()
+        with counter.counting() as trips:
+            minute()
+    queue.handlers.clear()
+    return str(trips)
 
 
 @in_sequence
@@ -216,8 +276,11 @@ def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callabl
     for n in (JOBS, JOBS, 3 * JOBS):
         queue.truncate()
         put(n)
-        with counter.counting(workers=True) as trips:
-            run(until_empty=True)
+        with counter.alone():
+            while queue.adapter.finish.database.roll_up_some():
+                pass  # else one of the runs would, at a thousand counters
+            with counter.counting(workers=True) as trips:
+                run(until_empty=True)
         runs.append(trips)
     return runs[2].since(runs[1], 2 * JOBS)
 
