@@ -32,7 +32,6 @@ a thread's job, prefetch=10    0.4/0.4/0.1  0.4/0.4/0.1   -
 a thread's job, batch=10       0.4/0.4/0.1  0.4/0.4/0.1   -
 a coroutine's job              2/2/2        2/2/2         -
 a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   -
-an idle thread, a minute       623/623/623  874/874/874   -
 bury                           -            1/1/1         -
 touch                          -            1/1/1         -
 enqueue                        -            -             1/1/1
@@ -54,33 +53,31 @@ a thread's job, prefetch=10    0.2/0.1/0.1  0.2/0.1/0.1   -
 a thread's job, batch=10       0.2/0.1/0.1  0.2/0.1/0.1   -
 a coroutine's job              2/2/2        2/2/2         -
 a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   -
-an idle thread, a minute       611/611/611  862/862/862   -
 bury                           -            1/1/1         -
 touch                          -            1/1/1         -
 enqueue                        -            -             1/1/1
 a job                          -            -             3/3/3
 """,
     "mariadb": """
-                               a model        a model, all   django.tasks
-put                            1/1/1          1/1/1          -
-take                           5/5/1          5/5/1          -
-take, nothing there            4/4/2          5/5/3          -
-ack                            4/4/1          5/5/1          -
-release                        5/5/1          5/5/1          -
-put_many(100)                  1/1/1          1/1/1          -
-take_many(100)                 5/5/1          5/5/1          -
-ack_many(100)                  7/7/1          8/8/1          -
-take that waits                10/10/4        11/11/5        -
-a thread's job                 9/9/2          10/10/2        -
-a thread's job, prefetch=10    0.9/0.9/0.2    1/1/0.2        -
-a thread's job, batch=10       0.9/0.9/0.2    1/1/0.2        -
-a coroutine's job              9/9/2          10/10/2        -
-a coroutine's job, workers=10  0.9/0.9/0.2    1/1/0.2        -
-an idle thread, a minute       1091/1091/611  1342/1342/862  -
-bury                           -              5/5/1          -
-touch                          -              5/5/1          -
-enqueue                        -              -              1/1/1
-a job                          -              -              11/11/3
+                               a model      a model, all  django.tasks
+put                            1/1/1        1/1/1         -
+take                           5/5/1        5/5/1         -
+take, nothing there            4/4/2        5/5/3         -
+ack                            4/4/1        5/5/1         -
+release                        5/5/1        5/5/1         -
+put_many(100)                  1/1/1        1/1/1         -
+take_many(100)                 5/5/1        5/5/1         -
+ack_many(100)                  7/7/1        8/8/1         -
+take that waits                10/10/4      11/11/5       -
+a thread's job                 9/9/2        10/10/2       -
+a thread's job, prefetch=10    0.9/0.9/0.2  1/1/0.2       -
+a thread's job, batch=10       0.9/0.9/0.2  1/1/0.2       -
+a coroutine's job              9/9/2        10/10/2       -
+a coroutine's job, workers=10  0.9/0.9/0.2  1/1/0.2       -
+bury                           -            5/5/1         -
+touch                          -            5/5/1         -
+enqueue                        -            -             1/1/1
+a job                          -            -             11/11/3
 """,
 }
 

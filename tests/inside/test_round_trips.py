@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.trips import counter_of, measured, of_peewee, table
+from tests.support.trips import counter_of, measured, minute, of_peewee, table
 
 EXPECTED = {
     "sqlite": """
@@ -77,5 +77,5 @@ touch                          -              5/5/1          -              5/5/
 def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
     shared_db.close()
     counter = counter_of(monkeypatch)
-    found = table({name: measured(counter, queue) for name, queue in of_peewee(shared_db).items()})
-    assert found == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")
+    found = {name: measured(counter, queue) | minute(counter, queue) for name, queue in of_peewee(shared_db).items()}
+    assert table(found) == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")
