@@ -161,7 +161,7 @@ def test_failures_schedules_pauses_and_what_is_wrong_have_pages(pages):
 SECRET = {"password": "hunter2"}
 HIDDEN = {
     "a field": ("name", {"name": "hunter2"}),
-    "a number, which is in links": ("priority", {"priority": 4711}),
+    "a number, which is in links": ("priority", {"priority": 471147114}),  # so long that no uuid has it by chance
     "a key of JSON": ("password", {"job": json.dumps({"user": SECRET, "n": 1})}),
     "long JSON": ("password", {"job": json.dumps({**SECRET, "more": "x" * 60_000})}),
     "JSON behind a blank": ("password", {"job": " " + json.dumps(SECRET)}),
@@ -182,9 +182,9 @@ def test_what_is_hidden_is_shown_nowhere(pages, hide, fields):
         answers = [shown(here, path) for path in ("/q/Task", f"/q/Task/task?key={key}", "/q/Task/failures")]
         return [*answers, post(here, "preview", verb="kill", scope="selected", keys=str(key)).text]
 
-    assert any("hunter2" in page or "4711" in page for page in found(browse(pages)))
+    assert any("hunter2" in page or "471147114" in page for page in found(browse(pages)))
     hidden = found(browse(pages, hide=[hide]))
-    assert [page for page in hidden if "hunter2" in page or "4711" in page] == []
+    assert [page for page in hidden if "hunter2" in page or "471147114" in page] == []
     assert "hidden" in hidden[1]
 
 
