@@ -128,11 +128,11 @@ def _mapped(
     store: Store[Any], fields: Mapping[str, Any], chosen: Sequence[Feature], tube_stats: object, detached: bool
 ) -> dict[str, Field]:
     """Return the roles and their fields: those of `fields`, of the ORM's base, and new ones, which the model gets."""
-    mapped = roles_of(store, fields)
+    mapped, used = roles_of(store, fields), used_by(chosen)
     if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
         tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
         asked = [role for role, named in fields.items() if asks_for_own(role, named)]
-        used = {*used_by(chosen), *asked, "status", *(["tube"] if tubes else [])}
+        used = {*used, *asked, "status", *(["tube"] if tubes else [])}
         mapped |= roles_of(store, offered(store, mapped, used))
     own = [role for role in wanted(fields, chosen) if role not in mapped]
     if not own:
