@@ -217,9 +217,9 @@ class Operators(Generic[T]):
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), while later writers wait behind it. Then it pauses, and tries
-        again, without end: interrupt it, and the next call does what is left. Only for a first installation, and not
-        with utube (MariaDB: nor unique): ConfigurationError. Raises InTransaction within a transaction. SQLite has one
-        writer at a time, which waits as without `online`.
+        again, without end. If it is interrupted, the next call completes the installation. Raises ConfigurationError to
+        change an installed queue, and with utube (MariaDB: also unique); InTransaction within a transaction. SQLite has
+        one writer at a time, which waits as without `online`.
 
         With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
         open transactions that they would wait for now.

@@ -260,6 +260,15 @@ def test_a_queue_that_is_not_installed_names_the_columns_that_install_would_add(
     assert (Task.ack(taken).id, Task.xq.check()) == (taken.id, [])
 
 
+def test_a_sequence_has_the_values_of_the_application_wherever_the_own_columns_are(make):
+    fields = {"xq_owner": pw.CharField(max_length=64, null=True), "last": pw.TextField()}
+    Task = make({"keep": True}, model=make.model(**fields), roles=())
+    known: Any = {"size": 1, "priority": 1, "attempts": 0, "last": "z"}
+    names = [name for name in Task._meta.sorted_field_names if name != "xq_owner"]
+    assert Task.put([known.get(name) for name in names]).last == "z"
+    assert Task.put([known.get(name) for name in Task._meta.sorted_field_names]).last == "z"
+
+
 @pytest.mark.parametrize("role", ["priority", "tube", "unique"])
 def test_a_role_that_is_the_applications_has_no_column_of_xq(make, role):
     with pytest.raises(xq.ConfigurationError, match=f"role '{role}': Task has no field True"):

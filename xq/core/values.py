@@ -412,14 +412,16 @@ class Tasks(Generic[T]):
         if isinstance(task, Mapping):
             return dict(task)
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
-            names = self._names[: len(self._names) - len(self.table.own)]
+            own = {field.name for field in self.table.own.values()}
+            names = [name for name in self._names if name not in own]
             if len(task) not in (len(names), len(self._names)):
                 raise BadValue(
                     f"a task of {self.store.name} as a sequence has {len(names)} values ({', '.join(names)}), "
                     f"not {len(task)}"
                 )
             optional = self._keys | self._not_brought
-            return {n: v for n, v in zip(self._names, task, strict=False) if v is not None or n not in optional}
+            names = names if len(task) == len(names) else self._names
+            return {n: v for n, v in zip(names, task, strict=True) if v is not None or n not in optional}
         raise BadType(
             f"put takes a mapping, a {self.store.name}, or a sequence of values, "
             f"not {type(task).__name__}: {shown(task)}"

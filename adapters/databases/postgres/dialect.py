@@ -117,7 +117,7 @@ class Postgres(PostgresObjects):
         )
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        table, status = f"to_regclass({self.literal(self.table_in_schema)})", self.source.roles["status"].column
+        table, status = self._this_table, self.source.roles["status"].column
         return store.execute(
             "SELECT 'CONSTRAINT ' || quote_ident(conname) || ' CHECK', pg_get_expr(conbin, conrelid) "
             f"FROM pg_constraint WHERE contype = 'c' AND conrelid = {table} UNION ALL "
@@ -130,7 +130,7 @@ class Postgres(PostgresObjects):
         found = store.execute(
             "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
             "(relkind = 'p' OR relispartition OR relpersistence = 'u') "
-            f"AND oid = to_regclass({self.literal(self.table_in_schema)})"
+            f"AND oid = {self._this_table}"
         )
         if found:
             return (
@@ -140,7 +140,7 @@ class Postgres(PostgresObjects):
             )
         enum = store.execute(
             "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
-            f"WHERE typtype = 'e' AND attrelid = to_regclass({self.literal(self.table_in_schema)}) "
+            f"WHERE typtype = 'e' AND attrelid = {self._this_table} "
             f"AND attname = {self.literal(self.source.roles['status'].column)}"
         )
         if enum:
@@ -274,9 +274,7 @@ class Postgres(PostgresObjects):
     # rights
 
     def may_move(self, store: Connections) -> bool:
-        ((may,),) = store.execute(
-            f"SELECT has_table_privilege(to_regclass({self.literal(self.table_in_schema)}), 'UPDATE')"
-        )
+        ((may,),) = store.execute(f"SELECT has_table_privilege({self._this_table}, 'UPDATE')")
         return bool(may)
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:

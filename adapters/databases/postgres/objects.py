@@ -37,7 +37,7 @@ class PostgresObjects(Server):
     def installing(self, store: Connections) -> Iterator[None]:
         elsewhere = store.execute(
             "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
-            f"to_regclass({self.literal(self.table_in_schema)}) AND relnamespace::regnamespace <> "
+            f"{self._this_table} AND relnamespace::regnamespace <> "
             "to_regnamespace(quote_ident(current_schema()))"
         )
         if elsewhere and not self.source.schema:
@@ -105,7 +105,7 @@ class PostgresObjects(Server):
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
-        mine = f"to_regclass({self.literal(self.table_in_schema)})"
+        mine = self._this_table
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "
             f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
