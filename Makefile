@@ -15,7 +15,7 @@ UNITS   = $(VENV)/.has-test
 ALL     = $(VENV)/.has-test,$(SPARK)
 # Paths in ARGS ask for Spark only if their tests need it: make test ARGS=tests/unit
 TEST    = $(if $(filter tests/%,$(ARGS)),$(if $(filter tests/ tests/spark% tests/project%,$(ARGS)),$(ALL),$(firstword $(wildcard $(ALL)) $(UNITS))),$(ALL))
-BENCH   = $(VENV)/.has-bench
+BENCH   = $(VENV)/.has-bench,test
 LINT    = $(VENV)/.has-lint,test,$(SPARK)
 DOCS    = $(VENV)/.has-docs
 # A macOS without Java has a command of that name all the same, which only says so.
