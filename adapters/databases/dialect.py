@@ -336,8 +336,16 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
     locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
     online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
-    not_online = ""  # why this queue cannot be installed so
     in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
+
+    def not_online(self, store: Connections) -> str:
+        """Return why this queue cannot be installed beside writers, or ""."""
+        return ""
+
+    @contextmanager
+    def admitted(self, store: Connections) -> Iterator[bool]:
+        """Yield whether no other process installs this table beside writers, nor can in this block."""
+        yield True
 
     @property
     def estimate(self) -> str:
@@ -349,8 +357,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         return sql
 
     @contextmanager
-    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
-        """Run a step whose locks wait for so many seconds at most; `alone`: an index, which no transaction holds."""
+    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
+        """Run a step of this kind, whose locks wait for so many seconds at most."""
         with self.installing(store):
             yield
 
@@ -399,13 +407,17 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """
         return []
 
-    def stale(self, existing: Mapping[str, str]) -> list[str]:
+    def broken(self, store: Connections) -> dict[str, str]:
+        """Return the kinds, by name, of what an interrupted installation has left, which `existing` leaves out."""
+        return {}
+
+    def stale(self, store: Connections) -> list[str]:
         """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
         wanted = {item.name for item in [*self.objects(), self.jobs.table]}
         prefix = self.name("")
         return [
             self.drop(kind, name)
-            for name, kind in existing.items()
+            for name, kind in {**self.existing(store), **self.broken(store)}.items()
             if name not in wanted and name.startswith(prefix) and kind in STALE
             if STALE[kind].fullmatch(name[len(prefix) :])
         ]

@@ -116,8 +116,7 @@ class Installation:
         steps = Steps(self, online and not self.dialect.is_local)
         try:
             if steps.online:
-                if not is_new and (unlike := self._differences(self.store.execute(self.dialect.installed))):
-                    raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
+                self._refuse_online()
                 steps.run(lock_timeout)
                 self._warn(is_new)
                 return
@@ -144,7 +143,28 @@ class Installation:
         """Return the steps that install() would run, as text. Raises as `install` does without a table."""
         self._check_table()
         self.dialect.refuse(self.store)
-        return Steps(self, online and not self.dialect.is_local).plan()
+        steps = Steps(self, online and not self.dialect.is_local)
+        try:
+            self.check_statuses()
+            self.refuse()
+            if steps.online:
+                self._refuse_online()
+            else:
+                self._moves({})
+                self._check_history()
+        except ConfigurationError as error:
+            return f"{steps.plan()}\nIt is refused: {error}"
+        return steps.plan()
+
+    def _refuse_online(self) -> None:
+        if unfit := self.dialect.not_online(self.store):
+            raise ConfigurationError(f"{self.store.name} cannot be installed online: {unfit}")
+        self.refuse_change()
+
+    def refuse_change(self) -> None:
+        """Raise ConfigurationError if a queue of another definition is installed on the table."""
+        if self._recorded() and (unlike := self._differences(self.store.execute(self.dialect.installed))):
+            raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
 
     def _warn(self, is_new: bool) -> None:
         for line in self._unowned():
@@ -333,7 +353,7 @@ class Installation:
         existing = self.dialect.existing(self.store)
         if self.dialect.name("owner") in existing:  # of an earlier layout
             self.store.change(self.dialect.adopt_owners)
-        for sql in [*self.dialect.stale(existing), *self.dialect.widening(self.store)]:
+        for sql in [*self.dialect.stale(self.store), *self.dialect.widening(self.store)]:
             self.store.execute(sql)
         if moves is not None:
             self._move(moves, self.dialect.has_history and self.dialect.name("history") in existing)
@@ -413,9 +433,7 @@ class Installation:
 
     def _missing_objects(self) -> list[str]:
         existing = self.dialect.existing(self.store)
-        wanted = [*self.dialect.shared(), *self.dialect.objects()]
-        lacking = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
-        missing = self.missing_own() + lacking
+        missing = self.missing_own() + self.lacking()
         if not self._records_are_in(existing):
             return missing
         try:
@@ -427,6 +445,11 @@ class Installation:
                 raise
             return self._missing_objects()  # another process has dropped them since
         return self._differences(records) + missing
+
+    def lacking(self) -> list[str]:
+        """Return a message for each missing table, index or trigger."""
+        existing, wanted = self.dialect.existing(self.store), [*self.dialect.shared(), *self.dialect.objects()]
+        return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
         """Return whether the table with the records of the installed queues exists."""
@@ -566,7 +589,7 @@ class Installation:
         with self.dialect.installing(self.store):
             for item in reversed([self.dialect.jobs.table, *self.dialect.objects()]):
                 self.store.execute(item.drop)
-            for sql in self.dialect.stale(self.dialect.existing(self.store)):
+            for sql in self.dialect.stale(self.store):
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
             if self._records_are_in(existing):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from xq.core.errors import ConfigurationError
-from xq.core.ports import REFUSALS, ErrorKind
+from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.words import lasting
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ log = logging.getLogger("xq")
 MANY: Final = 1_000_000  # rows, from which on install() warns that writers wait
 LONGEST: Final = 10  # the longest pause between two attempts, in lock timeouts
 SHORTEST: Final = 0.001  # seconds, as a lock timeout of 0 waits without end on PostgreSQL
+LASTS: Final = 1e6  # seconds: PostgreSQL counts milliseconds in 31 bits
 NONE: Final = ("reads and writes go on",) * 2  # the locks of a step that takes none
 LATER: Final = frozenset({ErrorKind.LOCKED, ErrorKind.CONFLICT})  # errors after which a step is attempted again
 
@@ -55,7 +56,7 @@ class Steps:
             added = map(self.beside, dialect.add_own(store))
             yield Step("columns", f"add its columns {', '.join(dialect.own)}", tuple(added))
         wrong = dialect.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
-        changes = [("remove what an earlier definition had", tuple(made))] if (made := dialect.stale(existing)) else []
+        changes = [("remove what an earlier definition had", tuple(made))] if (made := dialect.stale(store)) else []
         for item in objects:
             if item.kind == "table" or (item.name in existing and f"{item.kind} {item.name}" not in wrong):
                 continue
@@ -65,7 +66,7 @@ class Steps:
                 scans = dialect.online_scans if self.online else 1
                 yield Step("index", f"build the index {item.name}", sql, scans, self.beside(item.drop))
             else:
-                changes.append((f"count each write, by the trigger {item.name}", dropped + item.create[-1:]))
+                changes.append((f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])))
         if changes and dialect.transactional_ddl:
             changes = [("count each write, by triggers", tuple(sql for _, many in changes for sql in many))]
         for what, many in changes:
@@ -94,20 +95,18 @@ class Steps:
             lines.append(f"{number}. {step.what}: {self.dialect.locks.get(step.kind, NONE)[self.online]}{read}")
             if step.kind in ("columns", "index"):
                 lines += [f"   {sql}" for sql in step.sql]
-        refused = self.dialect.not_online if self.online else ""
-        waited = [f"It waits for {who}" for who in self.waited_for()]
-        return "\n".join([*lines, *waited, *([f"It is refused: {refused}"] if refused else [])])
+        return "\n".join([*lines, *(f"It waits for {who}" for who in self.waited_for())])
 
     def rows(self) -> int:
         """Return about how many rows the table has."""
         ((rows,),) = self.store.execute(self.dialect.estimate)
         return int(rows or 0)
 
-    def waited_for(self) -> list[str]:
-        """Return the open transactions of others for which a lock on the table waits."""
+    def waited_for(self, longer_than: float = -1) -> list[str]:
+        """Return the transactions of others that are in the way, if they are open for so many seconds."""
         sql = self.dialect.in_the_way
         try:
-            found = self.dialect.execute(self.store, sql, {"n": -1}) if sql else []
+            found = self.dialect.execute(self.store, sql, {"n": longer_than}) if sql else []
         except Exception as error:
             if self.store.classify(error) is ErrorKind.DENIED:
                 return ["the transactions that use the table, which this user may not see"]
@@ -117,35 +116,54 @@ class Steps:
     # beside writers
 
     def run(self, lock_timeout: float) -> None:
-        """Run the steps that are left, each as often as it takes to get its lock, with growing pauses."""
-        if self.dialect.not_online:
-            raise ConfigurationError(f"{self.store.name} cannot be installed online: {self.dialect.not_online}")
-        done, lock_timeout = set[str](), max(lock_timeout, SHORTEST)
-        pause = lock_timeout
-        # What is left is asked for again before each attempt, as another process may have done it.
-        while step := next((each for each in self.left() if each.what not in done), None):
+        """Run the steps that are left, each as often as it takes to get its lock, with growing pauses.
+
+        One process at a time does: two would drop the indexes that the other builds.
+        """
+        pauses = self._pauses(min(max(lock_timeout, SHORTEST), LASTS))
+        while True:
+            with self.dialect.admitted(self.store) as admitted:
+                if admitted:
+                    self._run_all(min(max(lock_timeout, SHORTEST), LASTS))
+                    return
+            self._wait("begin", ["another process, which installs it"], next(pauses))
+
+    def _run_all(self, lock_timeout: float) -> None:
+        done, pauses = set[str](), self._pauses(lock_timeout)
+        # What is left is asked for again before each attempt, as install() of another process may have done it.
+        while self.installation.missing():
+            step = next((each for each in self.left() if each.what not in done), None)
+            if step is None:  # uninstall() of another process has undone one
+                done.clear()
+                continue
             log.info("the queue %s: %s", self.store.name, step.what)
+            if step.scans == 2 and step.kind == "index" and (older := self.waited_for(lock_timeout)):
+                self._wait(step.what, older)  # without a lock timeout
             try:
                 self._run(step, lock_timeout)
             except Exception as error:
                 if (kind := self.store.classify(error)) not in LATER:
-                    if kind in REFUSALS and step.undo:
+                    if step.undo and kind not in UNANSWERED:
                         self.store.execute(step.undo)  # else an invalid index goes on to refuse rows
                     raise
-                (oldest, *_) = [*self.waited_for(), "others"]
-                log.warning("the queue %s: to %s waits for %s", self.store.name, step.what, oldest)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST * lock_timeout)
+                self._wait(step.what, [*self.waited_for(), "others"], next(pauses))
             else:
                 done.add(step.what)
-                pause = lock_timeout
+                pauses = self._pauses(lock_timeout)
 
     def _run(self, step: Step, lock_timeout: float) -> None:
-        if step.kind == "count":
-            # No step counted the rows that were there, and the triggers count each write since: one snapshot has both.
-            with self.dialect.creating(self.store):
-                self.installation.count_and_record()
-            return
-        with self.dialect.briefly(self.store, lock_timeout, step.kind == "index"):
-            for sql in step.sql:
+        with self.dialect.briefly(self.store, lock_timeout, step.kind):
+            self.installation.refuse_change()  # installed since by another process
+            for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
+            if step.kind == "count" and not self.installation.lacking():
+                # No step counted the rows that were there, and the triggers count each write since: one snapshot has
+                # both.
+                self.installation.count_and_record()
+
+    def _wait(self, what: str, whom: list[str], pause: float = 0) -> None:
+        log.warning("the queue %s: to %s waits for %s", self.store.name, what, whom[0])
+        time.sleep(pause)
+
+    def _pauses(self, lock_timeout: float) -> Iterator[float]:
+        return (min(2**tried, LONGEST) * lock_timeout for tried in itertools.count())

@@ -82,11 +82,17 @@ class MariadbObjects(Server):
         "triggers": (ALONE,) * 2,
     }
 
-    @property
-    def not_online(self) -> str:  # type: ignore[override]
+    def not_online(self, store: Connections) -> str:
         if self.machine.guard("unique"):
             return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
-        return super().not_online
+        for (what,) in store.execute(
+            "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "
+            f"'SPATIAL') AND table_schema = {self._schema} AND table_name = {self.literal(self.source.name)} "
+            f"UNION ALL SELECT 'system versioning' FROM information_schema.tables WHERE table_schema = {self._schema} "
+            f"AND table_name = {self.literal(self.source.name)} AND table_type = 'SYSTEM VERSIONED'"
+        ):
+            return f"MariaDB cannot change a table with {what} beside its writers: call install()"
+        return super().not_online(store)
 
     @property
     def estimate(self) -> str:
@@ -103,7 +109,17 @@ class MariadbObjects(Server):
         return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"
 
     @contextmanager
-    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
+    def admitted(self, store: Connections) -> Iterator[bool]:
+        lock = f"CONCAT('xq.online.', MD5(CONCAT({self._schema}, '.', {self.literal(self.source.name)})))"
+        ((admitted,),) = store.execute(f"SELECT GET_LOCK({lock}, 0)")
+        try:
+            yield bool(admitted)
+        finally:
+            if admitted:
+                store.execute(f"SELECT RELEASE_LOCK({lock})")
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
         with self.creating(store):
             store.execute(f"SET SESSION lock_wait_timeout = {ceil(seconds)}")
             try:

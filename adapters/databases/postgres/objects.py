@@ -17,6 +17,9 @@ from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections
 
+LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"
+
 
 class PostgresObjects(Server):
     """Columns of the key in other tables have its types, by CREATE TABLE AS. An advisory lock admits one installer."""
@@ -28,7 +31,10 @@ class PostgresObjects(Server):
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
         # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
+        within = store.in_transaction()
         with store.atomic():
+            if not within:  # else a role's REPEATABLE READ shows what was there before the lock came
+                store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             for schema in self.installed_in(store):
                 store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
             yield
@@ -72,29 +78,47 @@ class PostgresObjects(Server):
     @property
     def in_the_way(self) -> str:  # type: ignore[override]
         return (
-            "SELECT concat('process ', pid, ' of ', usename, ' (' || nullif(application_name, '') || ')'), "
-            "CAST(extract(epoch FROM clock_timestamp() - xact_start) AS float8) FROM pg_stat_activity WHERE "
-            "datname = current_database() AND pid <> pg_backend_pid() AND pid IN "
-            f"(SELECT pid FROM pg_locks WHERE granted AND relation = {self._this_table}) ORDER BY xact_start"
+            f"WITH lock AS (SELECT pid, virtualtransaction FROM pg_locks WHERE granted AND relation = {self._this_table}) "
+            "SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM (SELECT concat('process ', "
+            "pid, ' of ', usename, ' (' || nullif(application_name, '') || ')') AS who, xact_start AS since, "
+            "pid IN (SELECT pid FROM lock) AS locks FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND (coalesce(backend_xmin, backend_xid) IS NOT NULL OR pid IN (SELECT pid "
+            "FROM lock)) UNION ALL SELECT concat('the two-phase commit ', gid, ' of ', owner), prepared, "
+            "concat('-1/', transaction) IN (SELECT virtualtransaction FROM lock) FROM pg_prepared_xacts "
+            "WHERE database = current_database()) AS found WHERE since < clock_timestamp() - make_interval(secs => :n) "
+            "ORDER BY locks DESC, since"
         )
 
     def online(self, sql: str) -> str:
         return sql.replace("INDEX IF", "INDEX CONCURRENTLY IF", 1)
 
     @contextmanager
-    def briefly(self, store: Connections, seconds: float, alone: bool) -> Iterator[None]:
-        if not alone:
-            with self.installing(store):
-                # In milliseconds. The rest of the time is for the step itself.
-                store.execute(f"SET LOCAL lock_timeout = {ceil(seconds * 900)}")
-                yield
-            return
-        # CREATE INDEX CONCURRENTLY waits for older transactions, and blocks no writer meanwhile.
-        store.execute("SET lock_timeout = 0")
+    def admitted(self, store: Connections) -> Iterator[bool]:
+        # Not by a lock that waits: CREATE INDEX CONCURRENTLY would wait for the snapshot of the waiter.
+        lock = f"(hashtext('xq online'), hashtext({self.literal(self.table_in_schema)}))"
+        ((admitted,),) = store.execute(f"SELECT pg_try_advisory_lock{lock}")
         try:
-            yield
+            yield admitted
         finally:
-            store.execute("RESET lock_timeout")
+            if admitted:
+                store.execute(f"SELECT pg_advisory_unlock{lock}")
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
+        if kind == "index":
+            # CREATE INDEX CONCURRENTLY waits for older transactions, and blocks no writer meanwhile.
+            ((locks, statements),) = store.execute(LIMITS)
+            store.execute(SET_LIMITS.format(0, 0))
+            try:
+                yield
+            finally:
+                store.execute(SET_LIMITS.format(locks, statements))
+            return
+        with self.creating(store) if kind == "count" else self.installing(store):
+            # In milliseconds. The rest of the time is for the step itself.
+            limit = "statement_timeout = 0" if kind == "count" else f"lock_timeout = {ceil(seconds * 900)}"
+            store.execute(f"SET LOCAL {limit}")
+            yield
 
     # what is installed
 
@@ -115,6 +139,13 @@ class PostgresObjects(Server):
             f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
         )
         return {name: str(kind) for name, kind in found}
+
+    def broken(self, store: Connections) -> dict[str, str]:
+        found = store.execute(
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+            f"WHERE indrelid = {self._this_table} AND NOT indisvalid"
+        )
+        return {name: "index" for (name,) in found}
 
     @property
     def definitions(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 from contextlib import closing
@@ -132,14 +133,102 @@ def test_others_write_while_it_waits_for_an_open_transaction(kind, at_each_step)
         assert is_counted(Orders)
 
 
-@pytest.mark.parametrize("kind", ["postgres"])
-def test_an_invalid_index_of_a_broken_run_is_built_anew(kind):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_second_process_that_installs_online_waits_for_the_first(kind, at_each_step):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        Orders, context = orders(db), multiprocessing.get_context("fork")
+        begun, waits = context.Event(), context.Event()
+
+        def second() -> None:
+            assert begun.wait(60)
+            handler: Any = logging.Handler()
+            handler.emit = lambda record: "another process" in record.getMessage() and waits.set()
+            LOG.addHandler(handler)
+            Orders.xq.install(online=True, lock_timeout=0.01)
+            assert is_counted(Orders)
+
+        def emit(message: str) -> None:
+            if "build the index" in message:
+                begun.set()
+                assert waits.wait(60)
+
+        other = forked(db, second)
+        at_each_step(emit)
+        Orders.xq.install(online=True)
+        assert is_counted(Orders)
+        other.join()
+        assert other.exitcode == 0
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("step", ["add its columns", "build the index", "count each write", "count the tasks"])
+def test_what_another_process_installs_meanwhile_stays(kind, step, at_each_step):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        Orders, others = orders(db), list[Any]()
+
+        def install_with_history() -> None:
+            LOG.handlers.clear()
+            install_anew(Orders, {"delayed": True, "keep": True, "history": True})
+
+        def emit(message: str) -> None:
+            if step in message and not others:
+                others.append(forked(db, install_with_history))
+                others[0].join()
+
+        at_each_step(emit)
+        with pytest.raises(xq.ConfigurationError, match="the feature 'history' is on there and off here"):
+            Orders.xq.install(online=True)
+        assert others[0].exitcode == 0
+        install_anew(Orders, {"delayed": True, "keep": True, "history": True})
+        assert is_counted(Orders)
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+@pytest.mark.parametrize("name", ["oldest_R", "unique"])
+def test_an_invalid_index_of_a_broken_run_is_dropped_and_built_anew_if_it_is_wanted(kind, name):
+    with database_on(SERVERS[kind]) as (server, database), closing(server.peewee(database)) as db:
         Orders = orders(db)
         with pytest.raises(pw.IntegrityError):
-            db.execute_sql('CREATE UNIQUE INDEX CONCURRENTLY "orders_xq_oldest_R" ON orders (state)')
+            db.execute_sql(f'CREATE UNIQUE INDEX CONCURRENTLY "orders_xq_{name}" ON orders (state)')
+        db.execute_sql("SET lock_timeout = '7s'")
         Orders.xq.install(online=True)
         Orders.create()
+        assert is_counted(Orders)
+        assert db.execute_sql("SHOW lock_timeout").fetchone() == ("7s",)
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_an_old_snapshot_for_which_an_index_waits_is_named(kind, at_each_step):
+    with (
+        database_on(SERVERS[kind]) as (server, name),
+        closing(server.peewee(name)) as db,
+        closing(server.peewee(name)) as other,
+    ):
+        Orders, named = orders(db), list[str]()
+        other.begin()
+        other.execute_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute_sql("SELECT 1")
+
+        def emit(message: str) -> None:
+            if "waits for process" in message:
+                named.append(message)
+                other.rollback()
+
+        at_each_step(emit)
+        assert "It waits for process" in Orders.xq.install(online=True, plan=True)
+        Orders.xq.install(online=True, lock_timeout=0)
+        assert "build the index" in named[0]
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_a_fulltext_index_is_named_as_the_reason_against_online(kind):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        Orders = orders(db)
+        db.execute_sql("ALTER TABLE orders ADD FULLTEXT (job)")
+        assert "It is refused: " in Orders.xq.install(online=True, plan=True)
+        with pytest.raises(xq.ConfigurationError, match="FULLTEXT"):
+            Orders.xq.install(online=True)
+        Orders.xq.install()
         assert is_counted(Orders)
 
 
@@ -181,6 +270,6 @@ def test_what_cannot_be_installed_online_is_refused(make_shared):
             install_anew(Orders, {"keep": True, "buried": True}, online=True)
         db.drop_tables([Orders])
         Grouped = orders(db, {"utube": True}, utube="job")
-        assert "utube" in Grouped.xq.install(online=True, plan=True)
+        assert "It is refused: " in Grouped.xq.install(online=True, plan=True)
         with pytest.raises(xq.ConfigurationError, match="utube"):
             Grouped.xq.install(online=True)
