@@ -134,25 +134,33 @@ METHODS = [
         "Delete all tasks, in whatever state they are.",
         "Delete all {n:,} tasks of {name}, and their rows of the table {table}?",
     ),
-    _calls(
-        "uninstall",
-        "uninstalled",
-        "{name} is a plain table again",
-        "Remove what install has created, with all counters and the history. The table and its rows stay.",
-        "Remove the counters, the history and all else that makes {name} a queue?",
-    ),
 ]
+
+OnlineOption = Annotated[bool, Option("--online", help="Beside writers: none waits for longer than a second.")]
 
 
 def install(
     queue: Queue,
-    online: Annotated[bool, Option("--online", help="Beside writers: none waits for longer than a second.")] = False,
+    online: OnlineOption = False,
     plan: Annotated[bool, Option("--plan", help="Print the steps and their locks, and change nothing.")] = False,
 ) -> Answer:
     """Create what the queue lacks in the database."""
     if steps := queue.install(online=online, plan=plan):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
+
+
+def uninstall(
+    queue: Queue,
+    keep_columns: Annotated[bool, Option("--keep-columns", help="Leave the columns of xq's own.")] = False,
+    yes: Yes = False,
+) -> Answer:
+    """Remove what install has created, with all counters, the history, and the columns of xq's own."""
+    columns = [] if keep_columns else [field.column for field in queue.adapter.tasks.table.own.values()]
+    states = f", and drop its columns {' and '.join(columns)} with what they hold" if columns else ""
+    ask(f"Remove the counters, the history and all else that makes {queue.name} a queue{states}?", yes)
+    queue.uninstall(keep_columns=keep_columns)
+    return Answer({"uninstalled": queue.name}, [], f"{queue.name} is a plain table again")
 
 
 def check(queue: Queue) -> Answer:
@@ -175,6 +183,7 @@ def upgrade(
     features: Annotated[str, Option(help="Names, some with a value: keep,ttr=60,unique=WRT.")] = "",
     statuses: Annotated[str, Option(help="Your words for states: R=new,T=working,D=done.")] = "",
     delete_done: Annotated[bool, Option("--delete-done", help="An ack deletes the row of a table with rows.")] = False,
+    online: OnlineOption = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -197,7 +206,8 @@ def upgrade(
     added = " and ".join(new_columns(queue))
     does = "deletes" if queue.machine.ack_deletes else "keeps"
     ask(f"An ack {does} the row. Install the queue {name}{f', and add {added}' if added else ''}?", yes)
-    queue.install()
+    with connected(queue):
+        queue.install(online=online)
     say(f"{name} is a queue{f', with the new columns {added}' if added else ''}: xq stats '{public(url)}#{name}'")
 
 
@@ -231,4 +241,4 @@ def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any]
     return found
 
 
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, install, check, ddl)
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, install, uninstall, check, ddl)

@@ -334,9 +334,9 @@ class Inspection:
             if used and most and used > most / 2:
                 yield Finding(
                     f"the key {key[0].name!r} has used {int(used):,} of {int(most):,} numbers, and then each put fails",
-                    "while no program uses the queue: uninstall(), the SQL below, BigAutoField in the model, install() "
-                    "(the history and the counts of transitions are lost). Columns that refer to the key need the type "
-                    f"as well:\n{widened}",
+                    "while no program uses the queue: uninstall(keep_columns=True), the SQL below, BigAutoField in the "
+                    "model, install() (the history and the counts of transitions are lost). Columns that refer to the "
+                    f"key need the type as well:\n{widened}",
                 )
 
     def _of_the_database(self) -> Iterator[Finding]:

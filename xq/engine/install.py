@@ -30,8 +30,8 @@ OWN: Final = "own"
 DURATIONS: Final = "durations"  # the part with the durations of features, for programs that have no definition
 
 DELETED: Final = (
-    "the queue %s is installed: the table %s has rows, and an ack deletes the row of its task; the feature keep leaves "
-    "it in the table, and zombie for a while"
+    "the queue %s is installed: the table %s has rows, and %s deletes the row of its task; the feature keep leaves it "
+    "in the table when it is done, and zombie for a while"
 )
 BLOCKED: Final = (
     "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
@@ -169,8 +169,11 @@ class Installation:
     def _warn(self, is_new: bool) -> None:
         for line in self._unowned():
             log.warning("the queue %s is installed: %s", self.store.name, line)
-        if is_new and self.dialect.machine.ack_deletes and self.store.execute(self.dialect.any_row):
-            log.warning(DELETED, self.store.name, self.store.table)
+        machine = self.dialect.machine
+        timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
+        deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]
+        if is_new and deletes and self.store.execute(self.dialect.any_row):
+            log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))
 
     def make_jobs(self) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""

@@ -78,15 +78,15 @@ class PostgresObjects(Server):
     @property
     def in_the_way(self) -> str:  # type: ignore[override]
         return (
-            f"WITH lock AS (SELECT pid, virtualtransaction FROM pg_locks WHERE granted AND relation = {self._this_table}) "
-            "SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM (SELECT concat('process ', "
-            "pid, ' of ', usename, ' (' || nullif(application_name, '') || ')') AS who, xact_start AS since, "
-            "pid IN (SELECT pid FROM lock) AS locks FROM pg_stat_activity WHERE datname = current_database() "
-            "AND pid <> pg_backend_pid() AND (coalesce(backend_xmin, backend_xid) IS NOT NULL OR pid IN (SELECT pid "
-            "FROM lock)) UNION ALL SELECT concat('the two-phase commit ', gid, ' of ', owner), prepared, "
-            "concat('-1/', transaction) IN (SELECT virtualtransaction FROM lock) FROM pg_prepared_xacts "
-            "WHERE database = current_database()) AS found WHERE since < clock_timestamp() - make_interval(secs => :n) "
-            "ORDER BY locks DESC, since"
+            "WITH lock AS (SELECT pid, virtualtransaction FROM pg_locks WHERE granted AND relation = "
+            f"{self._this_table}) SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM ("
+            "SELECT concat('process ', pid, ' of ', usename, ' (' || nullif(application_name, '') || ')') AS who, "
+            "xact_start AS since, pid IN (SELECT pid FROM lock) AS locks FROM pg_stat_activity WHERE "
+            "datname = current_database() AND pid <> pg_backend_pid() AND (coalesce(backend_xmin, backend_xid) IS NOT "
+            "NULL OR pid IN (SELECT pid FROM lock)) UNION ALL SELECT concat('the two-phase commit ', gid, ' of ', "
+            "owner), prepared, concat('-1/', transaction) IN (SELECT virtualtransaction FROM lock) FROM "
+            "pg_prepared_xacts WHERE database = current_database()) AS found "
+            "WHERE since < clock_timestamp() - make_interval(secs => :n) ORDER BY locks DESC, since"
         )
 
     def online(self, sql: str) -> str:

@@ -310,8 +310,11 @@ def test_features_may_not_go_while_tasks_are_in_their_states(make):
     assert is_exact(Second)
 
 
-@pytest.mark.parametrize(("features", "rows", "warned"), [({}, 1, 1), ({}, 0, 0), ({"keep": True}, 1, 0)], ids=str)
-def test_a_table_with_rows_whose_tasks_an_ack_deletes_is_warned_of_once(make, features, rows, warned, caplog):
+DELETES = [({}, 1, 1), ({}, 0, 0), ({"keep": True}, 1, 0), ({"keep": True, "ttl": 60}, 1, 1)]
+
+
+@pytest.mark.parametrize(("features", "rows", "warned"), DELETES, ids=str)
+def test_a_table_with_rows_that_an_ack_or_a_timer_deletes_is_warned_of_once(make, features, rows, warned, caplog):
     model = make.model()
     make.db.create_tables([model])
     for _ in range(rows):
@@ -320,7 +323,7 @@ def test_a_table_with_rows_whose_tasks_an_ack_deletes_is_warned_of_once(make, fe
     Task.xq.install()
     Task.create()
     upgraded(make, make.model(), features | {"limit": 5}).xq.install()
-    assert caplog.text.count("the table task has rows, and an ack deletes the row of its task; ") == warned
+    assert caplog.text.count("deletes the row of its task; ") == warned
 
 
 WORDS = {"R": "new", "T": "busy", "W": "later", "D": "done"}

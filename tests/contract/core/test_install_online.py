@@ -142,7 +142,7 @@ def test_a_second_process_that_installs_online_waits_for_the_first(kind, at_each
         def second() -> None:
             assert begun.wait(60)
             handler: Any = logging.Handler()
-            handler.emit = lambda record: "another process" in record.getMessage() and waits.set()
+            handler.emit = lambda record: waits.set() if "another process" in record.getMessage() else None
             LOG.addHandler(handler)
             Orders.xq.install(online=True, lock_timeout=0.01)
             assert is_counted(Orders)
