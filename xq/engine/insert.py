@@ -153,7 +153,7 @@ class Inserts(Generic[T]):
             if seconds:
                 values |= database.values(seconds)
             try:
-                rows = database.perform(step, connection, values)
+                rows = database.perform(step, connection, values, caught=complete.made_keys)
             except Exception as error:
                 if store.classify(error) in REFUSALS:
                     if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
