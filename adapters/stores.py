@@ -147,9 +147,7 @@ class Connection:
         """Begin or end a transaction."""
         self.driver.execute(self.cursor(), sql, ())
 
-    def atomically(
-        self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False
-    ) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False) -> R:
         if self.in_transaction:
             if self.joins and not caught:
                 return work(self, values)

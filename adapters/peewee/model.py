@@ -51,8 +51,22 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-# The conversion of these fields raises for no value that a driver returns.
-SAFE = frozenset({*NATIVE, pw.BooleanField, pw.DateTimeField, pw.DateField})
+
+def _conversion(field: type[pw.Field[Any]]) -> tuple[Any, Any]:
+    return field.python_value, field.adapt
+
+
+# The conversions of these fields raise for no value that a driver returns, and those of the next ones for none of this
+# driver, which makes the objects itself.
+SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
+SAFE_BY_ENGINE: Mapping[str, set[tuple[Any, Any]]] = {
+    engine: {*map(_conversion, (*SAFE, *more))}
+    for engine, more in {
+        "sqlite": (),
+        "postgres": (pw.DecimalField, pw.UUIDField, pw.TimeField, pw.JSONField),
+        "mariadb": (pw.DecimalField,),
+    }.items()
+}
 
 # The drivers accept values of these types.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -99,8 +113,9 @@ class PeeweeModel(OrmModel[M]):
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ in (pw.Model.__init__, _init)
-        unsafe = [self.fields[index] for index, _ in self._readers if type(meta.fields[self._names[index]]) not in SAFE]
-        self.may_fail_to_read = bool(unsafe) or not is_plain
+        read = {_conversion(type(_held(meta.fields[self._names[index]]))) for index, _ in self._readers}
+        # The engines on which a row may hold what these fields cannot read.
+        self.may_fail_on = {engine for engine, safe in SAFE_BY_ENGINE.items() if not is_plain or not read <= safe}
         if is_plain:
             self._make_hydration()
 
@@ -249,11 +264,16 @@ class PeeweeReader:
         return made
 
 
+def _held(field: Any) -> Any:
+    """Return the field whose values a column holds."""
+    return field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+
+
 def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores integer ticks, not a time, although its type is an integer type.
     declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
-    held: Any = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    held = _held(field)
     reads = type(held).python_value is not pw.Field.python_value or type(held).adapt is not pw.Field.adapt
     return Field(
         name=field.name,
