@@ -258,7 +258,10 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
 
 def looks(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
-    found = {name.replace("_", " "): getattr(of, name) for name in NAMED} | {"look": of.look(), "look at all": of.look_at_all()}
+    found = {name.replace("_", " "): getattr(of, name) for name in NAMED} | {
+        "look": of.look(),
+        "look at all": of.look_at_all(),
+    }
     found |= {f"forget the queue in {table}": sql for table, sql in of.forget_all.items()}
     found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
     if of.has_history:
@@ -280,7 +283,9 @@ def _with(given: Iterable[str]) -> str:
 
 
 def _chosen(rows: Selector) -> str:
-    fence = {"": "", "session": ", of this session", "take": ", of this very take", "takes": ", each of its take"}[rows.fence]
+    fence = {"": "", "session": ", of this session", "take": ", of this very take", "takes": ", each of its take"}[
+        rows.fence
+    ]
     paused = f", while {rows.skips} tubes are paused" * bool(rows.skips)
     return f"{rows.way}{' of a tube' * rows.tube}{f' by {rows.column}' * bool(rows.column)}{fence}{paused}"
 

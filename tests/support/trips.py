@@ -234,7 +234,8 @@ def pairs(db: pw.Database) -> Any:
 
 def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
     """Functions as those of `calls`, on lists of tasks and on fields of several kinds."""
-    made, one, two = [{}] * MANY, task_of(db, {"buried": "any", "ttr": 60}, x=pw.TextField(null=True)), pairs(db)
+    made: list[dict[str, Any]] = [{}] * MANY
+    one, two = task_of(db, {"buried": "any", "ttr": 60}, x=pw.TextField(null=True)), pairs(db)
     unique = task_of(db, {"unique": True}, "Unique", x=pw.CharField(max_length=9, null=True))
     numbers = itertools.count()
 
@@ -263,10 +264,9 @@ def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
         kind.__name__: task_of(db, {}, f"Has{kind.__name__}", x=kind(null=True))
         for kind in (pw.DecimalField, pw.UUIDField, Upper)
     }
-    found: dict[str, Callable[[], Callable[[], object]]] = {
-        f"{event}_many({MANY}) of single takes": lambda event=event: partial(getattr(one, f"{event}_many"), singly())
-        for event in ("ack", "release", "bury")
-    }
+    found: dict[str, Callable[[], Callable[[], object]]] = {}
+    for many in (one.ack_many, one.release_many, one.bury_many):
+        found[f"{many.__name__}({MANY}) of single takes"] = partial(call_of, many, singly)
     found |= {
         f"touch_many({MANY}) of single takes": lambda: partial(one.touch_many, singly(), 5),
         f"kill_many({MANY})": lambda: partial(one.kill_many, one.put_many(made)),
@@ -279,10 +279,20 @@ def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
         "20 acks of coroutines, update": lambda: partial(turn, singly()[:20]),
     }
     for name, queue in of_kinds.items():
-        found[f"put, {name}"] = lambda queue=queue: partial(queue.put, {})
-        found[f"take, {name}"] = lambda queue=queue: (queue.put({}), queue.take)[1]
-        found[f"ack, {name}"] = lambda queue=queue: partial(queue.ack, taken(queue))
+        found[f"put, {name}"] = partial(partial, queue.put, {})
+        found[f"take, {name}"] = partial(ready, queue)
+        found[f"ack, {name}"] = partial(call_of, queue.ack, partial(taken, queue))
     return found
+
+
+def call_of(call: Callable[[Any], object], prepare: Callable[[], Any]) -> Callable[[], object]:
+    return partial(call, prepare())
+
+
+def ready(queue: Any) -> Callable[[], object]:
+    queue.put({})
+    take: Callable[[], object] = queue.take
+    return take
 
 
 @in_sequence
