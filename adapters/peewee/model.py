@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import peewee as pw
@@ -51,21 +51,13 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-
-def _conversion(field: type[pw.Field[Any]]) -> tuple[Any, Any]:
-    return field.python_value, field.adapt
-
-
-# The conversions of these fields raise for no value that a driver returns, and those of the next ones for none of this
-# driver, which makes the objects itself.
+# The conversions of these fields raise for no value that a driver returns; the other ones for none of this driver,
+# which makes the objects itself.
 SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
-SAFE_BY_ENGINE: Mapping[str, set[tuple[Any, Any]]] = {
-    engine: {*map(_conversion, (*SAFE, *more))}
-    for engine, more in {
-        "sqlite": (),
-        "postgres": (pw.DecimalField, pw.UUIDField, pw.TimeField, pw.JSONField),
-        "mariadb": (pw.DecimalField,),
-    }.items()
+SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
+    "sqlite": SAFE,
+    "postgres": (*SAFE, pw.DecimalField, pw.UUIDField, pw.TimeField, pw.JSONField),
+    "mariadb": (*SAFE, pw.DecimalField),
 }
 
 # The drivers accept values of these types.
@@ -113,9 +105,10 @@ class PeeweeModel(OrmModel[M]):
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ in (pw.Model.__init__, _init)
-        read = {_conversion(type(_held(meta.fields[self._names[index]]))) for index, _ in self._readers}
+        read = _conversions(type(_held(meta.fields[self._names[index]])) for index, _ in self._readers)
         # The engines on which a row may hold what these fields cannot read.
-        self.may_fail_on = {engine for engine, safe in SAFE_BY_ENGINE.items() if not is_plain or not read <= safe}
+        safe = {engine for engine, fields in SAFE_BY_ENGINE.items() if is_plain and read <= _conversions(fields)}
+        self.may_fail_on = SAFE_BY_ENGINE.keys() - safe
         if is_plain:
             self._make_hydration()
 
@@ -262,6 +255,11 @@ class PeeweeReader:
         made = self.model(**values)
         made._dirty.clear()  # type: ignore[attr-defined]
         return made
+
+
+def _conversions(fields: Iterable[type[pw.Field[Any]]]) -> set[tuple[Any, Any]]:
+    """Return how these classes read values: one that inherits it from another one reads as that does."""
+    return {(field.python_value, field.adapt) for field in fields}
 
 
 def _held(field: Any) -> Any:
