@@ -59,9 +59,10 @@ class PlainStore(ClassifiesErrors):
         return self._connection.change(sql, values)
 
     @contextmanager
-    def atomic(self) -> Iterator[None]:
+    def atomic(self, own: bool = True) -> Iterator[None]:
         """Open a transaction. Rolls back if the block raises. It cannot be nested: no caller needs that."""
         self.execute(self.driver.begin)
+        self._connection.joins = "transaction"
         try:
             yield
             self.execute("COMMIT")
@@ -69,6 +70,8 @@ class PlainStore(ClassifiesErrors):
             if self.in_transaction() and not self.driver.is_broken(self.connection):
                 self.execute("ROLLBACK")
             raise
+        finally:
+            self._connection.joins = ""
 
     def in_transaction(self) -> bool:
         return self.driver.in_transaction(self.connection)

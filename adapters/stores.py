@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, PipelineDriver, Row
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, Row
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class Of(Protocol):
 
     def of_the_driver(self, error: BaseException) -> BaseException: ...
 
-    def atomic(self) -> AbstractContextManager[object]: ...
+    def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
 
 
 class Connection:
@@ -105,7 +105,7 @@ class Connection:
         self.of: Callable[[], object] = ref(database)  # the database object
         self.context: dict[str, Any] = {}
         self.in_transaction = False
-        self.joins = False
+        self.joins: Joined = ""
         self.ahead: list[tuple[str, Sequence[Any], list[Row]]] = []  # statements that are sent with the next one
         self.gathers = False  # whether the next statement is one of these
         self.set_up: bool | None = False  # None: in a transaction, which may be rolled back: again after it
@@ -147,11 +147,11 @@ class Connection:
         """Begin or end a transaction."""
         self.driver.execute(self.cursor(), sql, ())
 
-    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False) -> R:
         if self.in_transaction:
-            if self.joins:
+            if self.joins and not caught:
                 return work(self, values)
-            with self.store.atomic():
+            with self.store.atomic(own=True):
                 return work(self, values)
         self.gathers = False  # its statements depend on each other's rows
         try:
@@ -171,11 +171,11 @@ class Connection:
             return self._in_a_pipeline(first, then)
 
         def joining(*_: Any) -> tuple[S, R]:
-            self.joins = True
+            self.joins = "transaction"
             try:
                 return first(), then()
             finally:
-                self.joins = False
+                self.joins = ""
 
         return self.atomically({}, joining)
 
@@ -262,6 +262,24 @@ class OrmConnections(ClassifiesErrors):
 
     @abstractmethod
     def ready(self) -> Connection: ...
+
+    @abstractmethod
+    def in_transaction(self) -> bool: ...
+
+    @abstractmethod
+    def _atomic(self) -> AbstractContextManager[object]:
+        """Open the ORM's transaction, or its savepoint."""
+
+    @contextmanager
+    def atomic(self, own: bool = False) -> Iterator[None]:
+        joins: Joined = "" if not own else "savepoint" if self.in_transaction() else "transaction"
+        with self._atomic():
+            connection = self.ready()
+            before, connection.joins = connection.joins, joins
+            try:
+                yield
+            finally:
+                connection.joins = before
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self.ready().execute(sql, values)

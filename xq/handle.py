@@ -399,7 +399,7 @@ class Queue(Operators[T]):
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
-        return self._database.unit(work, transaction=True)
+        return self._database.unit(work, transaction=True, own=False)
 
     # operators
 

@@ -64,7 +64,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         context              the event context of a server's triggers: the event, the queue, and `now`
     selectors
         k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
-        keys                 a list of keys, in JSON
+        keys                 a list of keys, each with its token if the fence wants it, in JSON
         session, token       a fence: the session, which the token begins with; the whole token
         session_end          the end of the range of tokens that begin with `session`
         tube                 the tube of a take, of a counter, or of a pause
@@ -95,8 +95,8 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         slot, most           the number of a slot of xq.Concurrency, and of the last one
         unit, bucket         a span of time, and the second at which it begins
 
-    Three names are not values: `filled` replaces them by SQL when the number of rows is known. `listed` and `rows`
-    become lists of values, and `chosen` a condition.
+    Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and
+    `rows` become lists of values, and `chosen` a condition.
     """
 
     # the SQL of the other parts of a queue

@@ -51,7 +51,6 @@ class Searches(Objects):
     """Queries of the search. They lock nothing, and bind all values. `:tube` and `:utube` are those of the filter."""
 
     has_partial_indexes = True
-    by_primary = ""  # an index hint: read rows in the order of their keys
     nulls_first = True  # in an index without a clause
 
     # walks

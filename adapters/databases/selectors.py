@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
@@ -27,15 +28,23 @@ class Selectors(TokenBuckets):
 
     begin_writing: str  # a write that changes nothing: it acquires the lock of a writer before the first read
 
-    @property
-    @abstractmethod
-    def keys_at_once(self) -> str:
-        """Returns SQL of the rows of the list of keys `:keys`."""
+    lists_keys = True  # whether one value can hold a list of keys
 
-    @property
-    def lists_keys(self) -> bool:
-        """Whether one value can hold a list of keys."""
-        return len(self.keys) == 1
+    @abstractmethod
+    def rows_listed(self, columns: int, wide: int) -> str:
+        """Return SQL of the first columns of the list `:keys`, whose rows have `wide` values."""
+
+    def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
+        """Return the condition that these columns are in the list `:keys`, also in their form for an exact test."""
+        test = f"IN ({self.rows_listed(len(columns), wide)})"
+        found, exactly = (f"{self._tuple(each)} {test}" for each in (columns, exact))
+        return found if found == exactly else f"({found} AND {exactly})"
+
+    def keys_listed(self, of: str = "", wide: int = 0) -> str:
+        """Return the condition that a key is in the list `:keys`; `of` as in `by_key`, `wide` as in `rows_listed`."""
+        columns = [f"{of}{key}" for key in self.keys]
+        exact = [self.exact(column, field.kind) for column, field in zip(columns, self.source.key, strict=True)]
+        return self.in_list(columns, exact, wide or len(columns))
 
     # selectors
 
@@ -76,12 +85,14 @@ class Selectors(TokenBuckets):
             return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
         # Found by key: an index that begins with the status would read all taken tasks.
         state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
-        listed = self.exactly(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
-        return f"{listed} AND {state}"
+        return f"{self.keys_listed(of, len(self.keys) + (rows.fence == 'takes'))} AND {state}"
 
     def fence(self, rows: Selector) -> str:
-        """Return the fence: a condition that only rows of this session, or with this token, are meant."""
+        """Return the fence: a condition that only rows of this session, or with their token, are meant."""
         owner = self.roles["owner"]
+        if rows.fence == "takes":  # found by key, as above: a take may have many tasks
+            columns = [*self.keys, self.not_by_index(owner)]
+            return f" AND {self.in_list(columns, columns, len(columns))}"
         return {
             "": "",
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
@@ -134,17 +145,13 @@ class Selectors(TokenBuckets):
         """Return the condition that a token begins with the session, as a range for an index."""
         return f"{owner} >= :session AND {owner} < :session_end"
 
-    def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
-        """Return keys as the value `:keys`, in JSON; None if that is not possible."""
-        if not self.lists_keys:
+    def listed(self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()) -> str | None:
+        """Return keys, each with its token if given, as the value `:keys`, in JSON; None if that is not possible."""
+        columns = [*zip(*keys, strict=True)]
+        if not self.lists_keys or not all(map(_is_listed, columns)):
             return None
-        parts = [part for (part,) in keys]
-        types = {*map(type, parts)}
-        if types == {int}:
-            fit = fits_a_column(min(parts)) and fits_a_column(max(parts))
-        else:
-            fit = types == {str} and all(map(fits_a_column, parts))
-        return json.dumps(parts) if fit else None
+        columns += [tuple(tokens)] * bool(tokens)
+        return json.dumps([*zip(*columns, strict=True)] if len(columns) > 1 else columns[0], default=str)
 
     # queries
 
@@ -152,7 +159,15 @@ class Selectors(TokenBuckets):
 
     def look(self, afresh: str = "") -> str:
         """Return a query of the row of a key in any state, and of its token."""
-        return f"SELECT {self.columns}, {self.roles['owner']} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
+        return f"{self._look} WHERE {self.by_key()}{afresh}"
+
+    def look_at_all(self, afresh: str = "") -> str:
+        """Return a query as `look` of a list of keys."""
+        return f"{self._look}{self.by_primary} WHERE {self.keys_listed()}{afresh}"
+
+    @property
+    def _look(self) -> str:
+        return f"SELECT {self.columns}, {self.roles['owner']} FROM {self.table_in_schema}"
 
     def listing(self, rows: Selector) -> str:
         """Return a query of the keys of these rows."""
@@ -259,3 +274,11 @@ class Selectors(TokenBuckets):
         by = self.by_index(self.name(f"oldest_{READY}"))
         ready = f"{self.is_state(READY)}{self.not_due(READY)}{self.within_rate}"
         return f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {ready} LIMIT 1"
+
+
+def _is_listed(parts: Sequence[Any]) -> bool:
+    """Return whether JSON holds these values of a column exactly, as a database reads them."""
+    types = {*map(type, parts)}
+    if types == {int}:
+        return fits_a_column(min(parts)) and fits_a_column(max(parts))
+    return types == {UUID} or (types == {str} and all(map(fits_a_column, parts)))

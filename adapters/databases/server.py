@@ -101,8 +101,8 @@ class Server(Dialect):
     # keys
 
     @property
-    def lists_keys(self) -> bool:
-        return super().lists_keys and self.source.key[0].kind in self.list_kinds
+    def lists_keys(self) -> bool:  # type: ignore[override]
+        return all(field.kind in self.list_kinds for field in self.source.key)
 
     list_kinds: ClassVar[Mapping[str, str]]  # the type of a list's members, by the kind of the key
 

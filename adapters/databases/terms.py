@@ -85,6 +85,7 @@ class Terms(ABC):
     double = "DOUBLE PRECISION"
     engine = ""  # table options of CREATE TABLE
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
+    by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT
 
     def not_by_index(self, column: str) -> str:

@@ -22,7 +22,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.ports import Address, Connector, Driver, keep
+from xq.core.ports import Address, Connector, Driver, Joined, keep
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 
@@ -114,10 +114,23 @@ class _Kept(PendingCalls):
 class _WatchedConnection(Connection):
     """A connection with observers: `execute_wrapper`, or `connection.queries`."""
 
-    __slots__ = ()
+    __slots__ = ("kept",)
 
     store: DjangoConnections
     pipelines = False  # each statement is seen by itself
+
+    def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
+        self.kept, joins = kept, kept.joins
+        super().__init__(store, driver, kept.raw, kept.cursor, kept.of())
+        self.in_transaction, self.context, self.joins = kept.in_transaction, kept.context, joins
+
+    @property
+    def joins(self) -> Joined:
+        return self.kept.joins
+
+    @joins.setter
+    def joins(self, joins: Joined) -> None:
+        self.kept.joins = joins
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
         made = self.cursor()
@@ -205,14 +218,14 @@ class DjangoConnections(OrmConnections):
             wrapper.connection.cursor().execute("BEGIN")
             within = True
         connection.in_transaction = within
+        if not within:
+            connection.joins = ""  # an interrupt may have left it
         if connection.set_up is not True:
             self._set_up(connection)
         if kept.calls and not within:
             kept.settle()
         if wrapper.execute_wrappers or wrapper.queries_logged:
-            watched = _WatchedConnection(self, driver, connection.raw, connection.cursor, connection.of())
-            watched.in_transaction, watched.context = within, connection.context
-            return watched
+            return _WatchedConnection(self, driver, connection)
         return connection
 
     def failed(self, error: BaseException) -> NoReturn:
@@ -275,7 +288,7 @@ class DjangoConnections(OrmConnections):
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._open().raw.create_function(name, arguments, function, deterministic=True)
 
-    def atomic(self) -> AbstractContextManager[object]:
+    def _atomic(self) -> AbstractContextManager[object]:
         kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
         self._open()  # within a transaction a lost connection could not be replaced
         block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)

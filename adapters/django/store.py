@@ -70,6 +70,13 @@ NATIVE: Final[Mapping[type, type]] = {
 }
 
 
+# The conversions of these fields raise for no value of Django's connections, which make the objects themselves.
+SAFE: Final[Mapping[str, Collection[type]]] = {
+    "sqlite": (models.BooleanField, models.DateTimeField, models.DateField, models.TimeField),
+    "postgres": (models.JSONField,),
+    "mariadb": (models.BooleanField, models.DateTimeField),
+}
+
 OWN_FIELDS: Final[Mapping[str, Callable[..., models.Field[Any, Any]]]] = {  # of the columns that xq brings
     "text": models.TextField,
     "double": models.FloatField,
@@ -149,11 +156,15 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         related = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
         return [(i, read) for i, read in super()._readers if i not in related]
 
-    @property
+    @cached_property
     def may_fail_to_read(self) -> bool:
         if getattr(self.model, "only_xq_writes", False):
             return False
-        return bool(self._readers) or not self._is_made_plainly
+        read = [self._concrete[index] for index, _ in self._readers]
+        return not (self._is_made_plainly and all(map(self._is_safe, read)))
+
+    def _is_safe(self, field: Any) -> bool:
+        return type(field) in SAFE[self._engine] and getattr(field, "decoder", None) is None
 
     def instance(self, values: Sequence[Any]) -> M:
         read: M = self.model.from_db(self.alias, self._attnames, values)

@@ -27,6 +27,10 @@ class PeeweeStore(PeeweeModel[M], PeeweeConnections):
         PeeweeModel.__init__(self, model)
         PeeweeConnections.__init__(self, model)
 
+    @property
+    def may_fail_to_read(self) -> bool:
+        return bool(self.may_fail_on) and self.engine in self.may_fail_on
+
 
 def upgrade(
     model: type[T],

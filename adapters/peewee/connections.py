@@ -259,6 +259,8 @@ class PeeweeConnections(OrmConnections):
             connection = mine.connection = self._connection()
             within = connection.driver.in_transaction(connection.raw)
         connection.in_transaction = within
+        if not within:
+            connection.joins = ""  # an interrupt may have left it
         if connection.set_up is not True:
             self._set_up(connection)
         if mine.calls and not within:
@@ -334,7 +336,7 @@ class PeeweeConnections(OrmConnections):
         database = self._known_database
         return None if database.is_closed() else database.connection()
 
-    def atomic(self) -> AbstractContextManager[object]:
+    def _atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
         if _is_manual(database.top_transaction()) and not self.in_transaction():
             self._connection()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import peewee as pw
@@ -51,8 +51,14 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-# The conversion of these fields raises for no value that a driver returns.
-SAFE = frozenset({*NATIVE, pw.BooleanField, pw.DateTimeField, pw.DateField})
+# The conversions of these fields raise for no value that a driver returns; the other ones for none of this driver,
+# which makes the objects itself.
+SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
+SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
+    "sqlite": SAFE,
+    "postgres": (*SAFE, pw.DecimalField, pw.UUIDField, pw.TimeField, pw.JSONField),
+    "mariadb": (*SAFE, pw.DecimalField),
+}
 
 # The drivers accept values of these types.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -99,8 +105,10 @@ class PeeweeModel(OrmModel[M]):
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ in (pw.Model.__init__, _init)
-        unsafe = [self.fields[index] for index, _ in self._readers if type(meta.fields[self._names[index]]) not in SAFE]
-        self.may_fail_to_read = bool(unsafe) or not is_plain
+        read = _conversions(type(_held(meta.fields[self._names[index]])) for index, _ in self._readers)
+        # The engines on which a row may hold what these fields cannot read.
+        safe = {engine for engine, fields in SAFE_BY_ENGINE.items() if is_plain and read <= _conversions(fields)}
+        self.may_fail_on = SAFE_BY_ENGINE.keys() - safe
         if is_plain:
             self._make_hydration()
 
@@ -249,11 +257,21 @@ class PeeweeReader:
         return made
 
 
+def _conversions(fields: Iterable[type[pw.Field[Any]]]) -> set[tuple[Any, Any]]:
+    """Return how these classes read values: one that inherits it from another one reads as that does."""
+    return {(field.python_value, field.adapt) for field in fields}
+
+
+def _held(field: Any) -> Any:
+    """Return the field whose values a column holds."""
+    return field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+
+
 def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores integer ticks, not a time, although its type is an integer type.
     declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
-    held: Any = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    held = _held(field)
     reads = type(held).python_value is not pw.Field.python_value or type(held).adapt is not pw.Field.adapt
     return Field(
         name=field.name,

@@ -65,6 +65,25 @@ def test_every_method_that_calls_the_database_is_there_with_the_same_arguments_a
 
 
 @in_a_loop
+async def test_calls_of_a_turn_are_one_and_each_has_its_own_fields_and_its_own_error(make_db):
+    Task = make_db({"keep": True})
+    put = await asyncio.gather(*[Task.xq.aio.put(task(name=f"task {n}")) for n in range(6)])
+    held = [await Task.xq.aio.take() for _ in put]
+    await Task.xq.aio.release(held[3])
+
+    async def ack(found: Any) -> Any:
+        try:
+            return (await Task.xq.aio.ack(found, update={"name": f"{found.name}, done"})).name
+        except xq.WrongState:
+            return "wrong"
+
+    for all_of_them in (held[:3], held[3:]):
+        names = await asyncio.gather(*map(ack, all_of_them))
+        assert names == [f"{each.name}, done" if each is not held[3] else "wrong" for each in all_of_them]
+    assert [await Task.xq.aio.count(state) for state in "RTD"] == [1, 0, 5]
+
+
+@in_a_loop
 async def test_a_queue_is_paused_and_has_schedules_and_operations(make_db):
     Task = make_db({"keep": True, "buried": "any", "history": True})
     aio = Task.xq.aio

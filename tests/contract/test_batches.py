@@ -11,7 +11,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import is_exact, row, transitions
+from tests.steps import bring, is_exact, row, transitions
 from tests.support.calls import BATCHES, TARGETS
 
 PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
@@ -109,6 +109,38 @@ def test_one_of_another_session_or_of_an_earlier_take_stops_them_all(queue):
                 assert refused.value.key == getattr(one, "id", one)
             assert queue.xq.count("T") == 4
             assert len(queue.xq.ack_many(rest)) == 2
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_of_tasks_of_several_takes_each_needs_its_own(make, kind):
+    Task, new = of_keys(make, kind, 5)
+    Task.xq.put_many(new)
+    stale, *held = [Task.take() for _ in range(5)]
+    Task.xq.release(stale)
+    again = Task.take()
+    for many in ("ack_many", "release_many", "bury_many"):
+        with pytest.raises(xq.NotOwner) as refused:
+            getattr(Task.xq, many)([held[0], stale, *held[1:]])
+        assert refused.value.key == stale.get_id()
+    assert Task.xq.count("T") == 5
+    mine = [held[3], again, held[1]]
+    keys = [each.get_id() for each in mine]
+    mixed = [mine[0], keys[1], mine[2]]  # what has no token is this session's
+    assert [each.get_id() for each in Task.xq.release_many(mixed)] == keys
+    Task.xq.ack_many([held[2], held[0]])
+    assert [Task.xq.count(state) for state in "RTD"] == [3, 0, 2]
+    assert is_exact(Task)
+
+
+def test_tasks_of_several_states_come_back_in_their_order(make):
+    Task = make({**BATCHES, "buried": "any"})
+    named = buried, held, ready = [bring(Task, state) for state in "BTR"]
+    assert [buried.status, held.status, ready.status] == ["B", "T", "R"]
+    assert [(each.id, each.status) for each in Task.xq.bury_many(named)] == [(each.id, "B") for each in named]
+    with pytest.raises(xq.NotFound):
+        Task.xq.kill_many([*named, 9999])
+    assert [each.id for each in Task.xq.kill_many(named)] == [each.id for each in named]
+    assert is_exact(Task)
 
 
 def test_keys_are_matched_exactly(make):

@@ -147,6 +147,17 @@ def test_what_is_rolled_back_as_a_whole_is_not_told(Task, heard):
     assert heard == [f"{key} X-R put" for key in kept]
 
 
+def test_what_a_call_undoes_itself_is_not_told(Task, heard):
+    held = [bring(Task, "T"), bring(Task, "T")]
+    heard.clear()
+    with suppress(WrongState):
+        Task.xq.ack_many([*held, Task.put({"id": 8})])
+    Task.xq.every("@daily", {"id": 9})  # tries the put
+    assert heard == ["8 X-R put"]
+    Task.xq.ack_many(held)
+    assert heard == ["8 X-R put", *(f"{each.id} T-D ack" for each in held)]
+
+
 def test_an_exception_is_logged_and_harms_nothing(Task, caplog):
     def fails(*told: object) -> None:
         raise ZeroDivisionError("in the callback")

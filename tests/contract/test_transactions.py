@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import peewee as pw
@@ -111,6 +112,23 @@ def test_an_error_leaves_the_transaction_usable(make, error):
             call(Task)
         Task.put(task(id=103, priority=9))
     assert [each.id for each in Task.select(Task.id).order_by(Task.id)] == [101, 102, 103, 109]
+    assert is_exact(Task)
+
+
+def test_work_of_the_application_in_one_transaction_may_go_on_after_an_error(make):
+    Task = make({**FEATURES, "unique": True}, roles=("runat", "priority", "unique"))
+    Task.put(task(job="a"))
+
+    def work() -> None:
+        held = Task.take()
+        for call in (partial(Task.ack, held, update={"size": BIG}), partial(Task.put, task(job="a"))):
+            with pytest.raises((xq.BadValue, xq.Duplicate)):
+                call()
+        Task.ack(held)
+        Task.put(task(job="a"))
+
+    Task.xq.transaction(work)
+    assert [Task.xq.count(state) for state in "RTD"] == [1, 0, 1]
     assert is_exact(Task)
 
 

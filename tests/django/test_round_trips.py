@@ -67,7 +67,7 @@ ack                            4/4/1        5/5/1         -
 release                        5/5/1        5/5/1         -
 put_many(100)                  1/1/1        1/1/1         -
 take_many(100)                 5/5/1        5/5/1         -
-ack_many(100)                  7/7/1        8/8/1         -
+ack_many(100)                  5/5/1        6/6/1         -
 take that waits                10/10/4      11/11/5       -
 a thread's job                 9/9/2        10/10/2       -
 a thread's job, prefetch=10    0.9/0.9/0.2  1/1/0.2       -

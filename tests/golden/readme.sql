@@ -187,6 +187,12 @@ UPDATE "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
+-- T ack D: keys, each of its take
+UPDATE "page"
+    SET "status" = 'D', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"xq_owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
 -- T ack D with update={'url': ...}
 UPDATE "page"
     SET "url" = :f1, "status" = 'D', "runat" = NULL, "xq_owner" = NULL
@@ -215,6 +221,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- T release R: keys, each of its take
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"xq_owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
@@ -347,6 +359,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- T bury B: keys, each of its take
+UPDATE "page"
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"xq_owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
@@ -648,6 +666,10 @@ DELETE FROM xq_savepoint
 -- look
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" = :k0;
+
+-- look at all
+SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
+    WHERE "id" IN (SELECT value FROM json_each(:keys));
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause

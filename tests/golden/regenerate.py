@@ -248,15 +248,20 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
     if row.event != "take":
         for fence in ("session", "take") if row.fenced else ("",):
             yield Selector("key", row.source, fence)
-            if row.event in MANY and not given and len(dialect(queue).keys) == 1:
+            if row.event in MANY and not given:
                 yield Selector("keys", row.source, fence)
+        if row.event in MANY and not given and row.fenced:
+            yield Selector("keys", row.source, "takes")
     if row.event == "release" and not given:
         yield from (Selector(way, row.source) for way in ("owned", "all", "each"))
 
 
 def looks(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
-    found = {name.replace("_", " "): getattr(of, name) for name in NAMED} | {"look": of.look()}
+    found = {name.replace("_", " "): getattr(of, name) for name in NAMED} | {
+        "look": of.look(),
+        "look at all": of.look_at_all(),
+    }
     found |= {f"forget the queue in {table}": sql for table, sql in of.forget_all.items()}
     found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
     if of.has_history:
@@ -278,7 +283,9 @@ def _with(given: Iterable[str]) -> str:
 
 
 def _chosen(rows: Selector) -> str:
-    fence = {"": "", "session": ", of this session", "take": ", of this very take"}[rows.fence]
+    fence = {"": "", "session": ", of this session", "take": ", of this very take", "takes": ", each of its take"}[
+        rows.fence
+    ]
     paused = f", while {rows.skips} tubes are paused" * bool(rows.skips)
     return f"{rows.way}{' of a tube' * rows.tube}{f' by {rows.column}' * bool(rows.column)}{fence}{paused}"
 

@@ -327,6 +327,12 @@ UPDATE "mail"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- T ack Z: keys, each of its take
+UPDATE "mail"
+    SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0, "owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- T ack Z with delay: key, of this session
 UPDATE "mail"
     SET "status" = 'Z', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, "owner" = NULL
@@ -367,6 +373,12 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: keys, each of its take
+UPDATE "mail"
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: owned
@@ -559,6 +571,12 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :token
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T bury B: keys, each of its take
+UPDATE "mail"
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
+    WHERE "id" IN (SELECT json_extract(value, '$[0]') FROM json_each(:keys)) AND +"status" = 'T' AND ("id", +"owner") IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: first
@@ -1006,6 +1024,10 @@ DELETE FROM xq_savepoint
 -- look
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" = :k0;
+
+-- look at all
+SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
+    WHERE "id" IN (SELECT value FROM json_each(:keys));
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause

@@ -104,6 +104,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "touch", partial(queue.touch, queue.take().get_id(), 5)
     if len(queue.adapter.store.key) == 1:
         yield "ack_many", partial(queue.ack_many, [found.id for found in queue.take_many(3)])
+        yield "ack_many of several takes", partial(queue.ack_many, [queue.take(), queue.take()])
         yield "kill_many", partial(queue.kill_many, queue.take_many(3))
     if has("dig"):
         yield "dig n", partial(queue.dig, n=5)
@@ -196,11 +197,13 @@ def test_tasks_that_are_named_are_found_by_key_and_not_among_all_taken_ones(post
     postgres.execute_sql("SET enable_seqscan = off")  # which is cheaper in a small table
     Task: Any = Maker(postgres)(roles=("owner",))
     Task.xq.put_many([{}] * 300)
-    found = Task.xq.take_many(300)
-    Task.xq.ack_many(found[:200], update=[{"size": n} for n in range(200)])
-    plan = plan_of_take(postgres.connection(), "json_array_elements_text")
-    assert "task_pkey" in plan
-    assert "task_xq_taken" not in plan
+    found = Task.xq.take_many(200)
+    Task.xq.ack_many(found, update=[{"size": n} for n in range(200)])
+    Task.xq.ack_many([Task.xq.take() for _ in range(100)])
+    for statement in ("json_array_elements_text", "listed ->> 1"):
+        plan = plan_of_take(postgres.connection(), statement)
+        assert "task_pkey" in plan
+        assert "task_xq_taken" not in plan
 
 
 def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(postgres):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import sqlite3
 import threading
 import time
@@ -205,17 +207,119 @@ def taken(queue: Any) -> Any:
     return queue.take()
 
 
+class Upper(pw.TextField):
+    """A field of the application, which reads its values in its own way."""
+
+    def python_value(self, value: Any) -> Any:
+        return value and value.upper()
+
+
+def task_of(db: pw.Database, features: Mapping[str, Any], name: str = "Listed", **fields: Any) -> Any:
+    model: Any = type(name, (xq.Task,), {**fields, "Meta": type("Meta", (), {"database": db})})
+    queue = xq.upgrade(model, {"unique": "x"} if "unique" in features else None, features)
+    db.create_tables([model])
+    return queue
+
+
+def pairs(db: pw.Database) -> Any:
+    """A table with a key of two columns."""
+    meta = type("Meta", (), {"database": db, "primary_key": pw.CompositeKey("a", "b")})
+    fields = {"a": pw.IntegerField(), "b": pw.CharField(max_length=9), "status": pw.CharField(default="R")}
+    model: Any = type("Pair", (pw.Model,), {**fields, "Meta": meta})
+    db.create_tables([model])
+    queue = xq.upgrade(model, {"status": "status"})
+    queue.install()
+    return queue
+
+
+def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
+    """Functions as those of `calls`, on lists of tasks and on fields of several kinds."""
+    made: list[dict[str, Any]] = [{}] * MANY
+    one, two = task_of(db, {"buried": "any", "ttr": 60}, x=pw.TextField(null=True)), pairs(db)
+    unique = task_of(db, {"unique": True}, "Unique", x=pw.CharField(max_length=9, null=True))
+    numbers = itertools.count()
+
+    def singly(queue: Any = one) -> list[Any]:
+        queue.put_many(made)
+        return [queue.take() for _ in range(MANY)]
+
+    def some(n: int = MANY) -> list[dict[str, Any]]:
+        return [{"a": next(numbers), "b": "b"} for _ in range(n)]
+
+    def texts(n: int) -> list[dict[str, Any]]:
+        return [{"x": str(next(numbers))} for _ in range(n)]
+
+    def again(n: int, **options: Any) -> Callable[[], object]:
+        tasks = texts(MANY)
+        unique.put_many(tasks[:n])
+        return partial(unique.put_many, tasks, **options)
+
+    def turn(tasks: list[Any]) -> None:
+        asyncio.run(together(tasks))
+
+    async def together(tasks: list[Any]) -> None:
+        await asyncio.gather(*[one.aio.ack(task, update={"x": str(n)}) for n, task in enumerate(tasks)])
+
+    of_kinds = {
+        kind.__name__: task_of(db, {}, f"Has{kind.__name__}", x=kind(null=True))
+        for kind in (pw.DecimalField, pw.UUIDField, Upper)
+    }
+    found: dict[str, Callable[[], Callable[[], object]]] = {}
+    for many in (one.ack_many, one.release_many, one.bury_many):
+        found[f"{many.__name__}({MANY}) of single takes"] = partial(call_of, many, singly)
+    found |= {
+        f"touch_many({MANY}) of single takes": lambda: partial(one.touch_many, singly(), 5),
+        f"kill_many({MANY})": lambda: partial(one.kill_many, one.put_many(made)),
+        f"put_many({MANY}), two keys": lambda: partial(two.put_many, some()),
+        f"take_many({MANY}), two keys": lambda: (two.put_many(some()), partial(two.take_many, MANY))[1],
+        f"ack_many({MANY}), two keys": lambda: partial(two.ack_many, (two.put_many(some()), two.take_many(MANY))[1]),
+        "put, unique": lambda: partial(unique.put, *texts(1)),
+        f"put_many({MANY}), unique": lambda: partial(unique.put_many, texts(MANY)),
+        f"put_many({MANY}), 2 are there": lambda: again(2, on_conflict="skip"),
+        "20 acks of coroutines, update": lambda: partial(turn, singly()[:20]),
+    }
+    for name, queue in of_kinds.items():
+        found[f"put, {name}"] = partial(partial, queue.put, {})
+        found[f"take, {name}"] = partial(ready, queue)
+        found[f"ack, {name}"] = partial(call_of, queue.ack, partial(taken, queue))
+    return found
+
+
+def call_of(call: Callable[[Any], object], prepare: Callable[[], Any]) -> Callable[[], object]:
+    return partial(call, prepare())
+
+
+def ready(queue: Any) -> Callable[[], object]:
+    queue.put({})
+    take: Callable[[], object] = queue.take
+    return take
+
+
+@in_sequence
+def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
+    """Return what each path on lists, and on fields of several kinds, sends."""
+    found = trips_of(counter, lists(db))
+    queue = task_of(db, {}, "Observed")
+    queue.on_change(lambda *change: None)
+    queue.worker(lambda task: None)
+    return found | {"a thread's job, on_change": job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)}
+
+
+def trips_of(counter: Counter, prepared: Mapping[str, Callable[[], Callable[[], object]]]) -> dict[str, str]:
+    found = {}
+    for name, prepare in prepared.items():
+        for _ in range(3):  # the first compiles the statement, and registers the session
+            call = prepare()
+            with suppress(xq.FeatureOff), counter.counting() as trips:
+                call()
+                found[name] = str(trips)
+    return found
+
+
 @in_sequence
 def measured(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what each path sends, once it has run before."""
-    found = {}
-    for name, prepared in calls(queue).items():
-        for _ in range(3):  # the first compiles the statement, and registers the session
-            call = prepared()
-            with suppress(xq.FeatureOff), counter.counting() as trips:
-                call()
-                found[name] = trips
-    rows = {name: str(trips) for name, trips in found.items()}
+    rows = trips_of(counter, calls(queue))
     rows["take that waits"] = woken(counter, queue)
     for name, (function, options) in WORKERS.items():
         queue.worker(function, **options)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
 Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
-Fence = Literal["", "session", "take"]
+Fence = Literal["", "session", "take", "takes"]
 
 
 class Selector(NamedTuple):
@@ -30,7 +30,8 @@ class Selector(NamedTuple):
 
     way: Way
     state: str
-    fence: Fence = ""  # "session": only tasks of this session; "take": only tasks of this take
+    # "session": only tasks of this session; "take": of this take; "takes": each of the take that the list names
+    fence: Fence = ""
     column: str = ""
     tube: bool = False  # whether only the rows of one tube are meant
     more: tuple[str, ...] = ()  # states; for the ways all and each

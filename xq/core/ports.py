@@ -42,6 +42,8 @@ BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
 TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
+# A block of `Connections.atomic(own=True)`: "transaction" if only the whole transaction can be undone. "" is none.
+Joined = Literal["", "savepoint", "transaction"]
 Run = Callable[["Connection", dict[str, Any]], list[Row]]  # a compiled statement, run with its named values
 
 
@@ -316,6 +318,7 @@ class Connection(Protocol):
     """
 
     in_transaction: bool  # whether the application or `atomically` has opened one
+    joins: Joined  # what a statement needs no savepoint within: a block of xq's own, which no error passes unseen
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
@@ -325,10 +328,11 @@ class Connection(Protocol):
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
 
-    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False) -> R:
         """Return `work(self, values)`, run as one transaction, or as a savepoint if one is open.
 
-        The ORM does not see this transaction, so `work` must not call the application.
+        In a transaction or savepoint of xq's own it runs as part of that, unless the caller catches its errors
+        (`caught`). The ORM does not see this transaction, so `work` must not call the application.
         """
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
@@ -374,8 +378,11 @@ class Connections(Protocol):
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement without rows and return how many rows it changed. Raises as `execute`."""
 
-    def atomic(self) -> AbstractContextManager[object]:
-        """Open one transaction, or a savepoint inside the application's. It is rolled back if the block raises."""
+    def atomic(self, own: bool = False) -> AbstractContextManager[object]:
+        """Open one transaction, or a savepoint inside another. It is rolled back if the block raises.
+
+        `own`: the block is xq's alone and catches no error of a statement, so its statements have no savepoints.
+        """
 
     def in_transaction(self) -> bool:
         """Return whether a transaction is open on this thread's connection, also one that the application began."""

@@ -103,6 +103,11 @@ class New:
         place = self.names.index(name)
         return [row[place] for row in self.rows]
 
+    def at(self, places: Sequence[int]) -> New:
+        """Return the same tasks without those at other places."""
+        tasks = [self.tasks[place] for place in places] if len(self.tasks) == len(self.rows) else []
+        return replace(self, tasks=tasks, rows=[self.rows[place] for place in places])
+
     def with_default(self, name: str, value: Any) -> New:
         """Return the same tasks with this value of a field, except those that bring another one."""
         if name not in self.names:

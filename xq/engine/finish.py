@@ -20,6 +20,7 @@ from xq.engine.unit import Binding
 from xq.sessions import session as sessions_of
 
 T = TypeVar("T")
+Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
 
@@ -143,16 +144,15 @@ class Finish(Generic[T]):
     def ack_those(self, connection: Connection, taken: Sequence[Taken]) -> list[list[Row]]:
         """Ack those of these taken tasks that still belong to their takes, and return their rows, by statement.
 
-        One statement acks the tasks of one take. If the database refuses one, it raises the error and acks none of
-        that statement. The lists may be filled later: see `Connection.as_one`.
+        If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
+        see `Connection.as_one`.
         """
         binding = self.database.binding or self.database.open()
         transition = self.tasks.choose(TAKEN, "ack", NONE)
         return [
             rows
-            for token, of_take in _by_token(taken).items()
-            for batch in chunks(of_take, PER_MOVE)
-            for rows in self._move_all(connection, binding, ACK, transition, token, batch)
+            for batch in chunks([*taken], PER_MOVE)
+            for rows in self._move_all(connection, binding, ACK, transition, batch)
         ]
 
     def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
@@ -228,11 +228,11 @@ class Finish(Generic[T]):
         transition: Transition,
         token: str | None,
         which: dict[str, Any],
+        fence: Fence = "",
     ) -> list[Row]:
         """Move the tasks of a key or a list of keys, if they are in the source state and pass the fence."""
         event, seconds, fields = asked.event, asked.seconds, asked.fields
-        fence: Fence = ""
-        if transition.fenced:
+        if transition.fenced and not fence:
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
             # A token of another session must match no row: "" matches none.
@@ -259,9 +259,40 @@ class Finish(Generic[T]):
         """
         if asked.event in self._fenced:
             self._check_not_lost(asked, parts, token)
+        return self._check(asked, parts, token, *self.look(parts, self._afresh))
+
+    @property
+    def _afresh(self) -> str:
         # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
-        afresh = self.database.dialect.afresh if self.store.in_transaction() else ""
-        row, state = self.look(parts, afresh)
+        return self.database.dialect.afresh if self.store.in_transaction() else ""
+
+    def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
+        """Return tasks by state, and those of their rows that one query finds. Raises as `_find` for the first."""
+        if asked.event in self._fenced:
+            sessions = {token and sessions_of.owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
+            for parts, token in sessions.values():
+                self._check_not_lost(asked, parts, token)
+        rows, by_state = self._look_at_all([parts for parts, _ in taken]), dict[str, list[Held]]()
+        for parts, token in taken:
+            row = rows.get(self.tasks.app_key(parts))
+            state = None if row is None else self.database.dialect.state(row)
+            if row is None or state is None:
+                state = self._find(asked, parts, token)
+            else:
+                self._check(asked, parts, token, row, state)
+            by_state.setdefault(state, []).append((parts, token))
+        return by_state, rows
+
+    def _look_at_all(self, keys: Sequence[Parts]) -> dict[Any, Row]:
+        """Return the rows of tasks by key, each as `look` returns it; none if the database cannot list the keys."""
+        dialect, rows = self.database.dialect, list[Row]()
+        for batch in chunks([*keys], PER_MOVE):
+            if listed := dialect.listed(batch):
+                rows += self.database.execute(dialect.look_at_all(self._afresh), {"keys": listed})
+        return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
+
+    def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
+        """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
             raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
@@ -297,7 +328,7 @@ class Finish(Generic[T]):
         update: Update = None,
         error: str | Sequence[str | None] | None = None,
     ) -> list[T]:
-        """Move all of the tasks or none, and return them in order. One statement moves those of one state and token.
+        """Move all of the tasks or none, and return them in order. One statement moves those of one state.
 
         `update` holds fields to write, `error` the text for the role error. Each is one value for all tasks, or a
         list with one per task. Raises BadType, BadValue, FeatureOff and the errors of `one`.
@@ -319,17 +350,16 @@ class Finish(Generic[T]):
             only = self._only_source(asked)
             if only:
                 self.tasks.choose(only, asked.event, asked.seconds, asked.to)
-                groups = {(only, token): of_take for token, of_take in _by_token(identified).items()}
+                groups, seen = {only: identified}, dict[Any, Row]()
             else:
-                groups = {}
-                for parts, token in identified:
-                    groups.setdefault((self._find(asked, parts, token), token), []).append(parts)
-            for (state, token), group in groups.items():
+                groups, seen = self._find_all(asked, identified)
+            for state, group in groups.items():
                 if not asked.fields and self.tasks.choose(state, event, asked.seconds).stays:
-                    moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
+                    keyed = [(self.tasks.app_key(parts), parts) for parts, _ in group]
+                    moved |= {key: seen[key] if key in seen else self.look(parts)[0] for key, parts in keyed}
                     continue
                 for batch in chunks(group, PER_MOVE):
-                    moved |= self._batch(asked, state, token, batch)
+                    moved |= self._batch(asked, state, batch)
             try:
                 rows = [moved[key] for key in app_keys]
             except KeyError as error:
@@ -393,14 +423,14 @@ class Finish(Generic[T]):
                     values.update({f"{name}_{place}": part for name, part in named(parts).items()})
                 self.database.change(binding, statement, values)
 
-    def _batch(self, asked: Asked, state: str, token: str | None, keys: list[Parts]) -> dict[Any, Row]:
+    def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
         connection, binding = self.database.begin(), self.database.open()
-        moves = self._move_all(connection, binding, asked, transition, token, keys)
+        moves = self._move_all(connection, binding, asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
-        for parts in keys if len(moved) < len(keys) else ():
+        for parts, token in taken if len(moved) < len(taken) else ():
             if self.tasks.app_key(parts) not in moved:
                 found = self._find(asked, parts, token)
                 raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
@@ -412,16 +442,27 @@ class Finish(Generic[T]):
         binding: Binding,
         asked: Asked,
         transition: Transition,
-        token: str | None,
-        keys: Sequence[Parts],
+        taken: Sequence[Held],
     ) -> Iterator[list[Row]]:
-        """Move the tasks of these keys, by one statement if the database can list them. Yield the rows of each."""
-        keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
-        if keys_listed:
-            yield self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
-        else:
-            for parts in keys:
-                yield self._move(connection, binding, asked, "key", transition, token, named(parts))
+        """Move these tasks, by one statement if the database can list them. Yield the rows of each.
+
+        With a fence those without a token are moved by another one.
+        """
+        fenced, by_fence = transition.fenced, [taken]
+        if fenced:
+            by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
+        for some in by_fence:
+            keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
+            fence: Fence = "takes" if fenced and len({*tokens}) > 1 else ""
+            if fence:  # a token of another session must match no row, as in `_move`
+                prefix = binding.sessions.current().prefix
+                tokens = [token if token.startswith(prefix) else "" for token in tokens]
+            listed = binding.dialect.listed(keys, tokens if fence else ()) if len(some) > 1 else None
+            if listed:
+                yield self._move(connection, binding, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
+            else:
+                for parts, token in some:
+                    yield self._move(connection, binding, asked, "key", transition, token, named(parts))
 
     def checked(self, event: str, options: Mapping[str, Any]) -> Seconds:
         """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
@@ -437,8 +478,8 @@ class Finish(Generic[T]):
         if transition.stays:
             return 0
         connection, binding = self.database.begin(), self.database.open()
-        batches = chunks(keys, RETURNED)
-        moves = (self._move_all(connection, binding, asked, transition, None, batch) for batch in batches)
+        batches = chunks([(parts, None) for parts in keys], RETURNED)
+        moves = (self._move_all(connection, binding, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
@@ -480,13 +521,3 @@ class Finish(Generic[T]):
     def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""
         self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")
-
-
-def _by_token(taken: Iterable[tuple[Parts, str | None]]) -> dict[str | None, list[Parts]]:
-    """Return the keys of tasks by the token of their take."""
-    takes: dict[str | None, list[Parts]] = {}
-    for parts, token in taken:
-        if (of_take := takes.get(token)) is None:
-            of_take = takes[token] = []
-        of_take.append(parts)
-    return takes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
-from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
+from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.ports import REFUSALS, Connection, Row
 from xq.core.values import New, Parts, Seconds, Tasks, named
 from xq.engine.steps import Steps
@@ -21,6 +21,10 @@ PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it 
 VALUES = 1_000
 TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 NONE: Final[Mapping[str, Any]] = {}
+
+
+class Unmatched(Exception):
+    """The database stores unique values otherwise than they were sent, so it is not known which tasks it refused."""
 
 
 class Inserts(Generic[T]):
@@ -57,29 +61,32 @@ class Inserts(Generic[T]):
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
                 self._usual = transition
-        singly = len(tasks) == 1 or self._unique
-        brought = list(map(self.tasks.new, tasks)) if singly else self.tasks.new_many(tasks)
+        alone = len(tasks) == 1
+        brought = [self.tasks.new(tasks[0])] if alone else self.tasks.new_many(tasks)
         if trace is not None and "trace" in self.tasks.table.roles:
             name = self.tasks.table.roles["trace"].name
             brought = [new.with_default(name, trace) for new in brought]
         for new in brought if seconds else ():
             self._check_own(new, seconds)
-        if self._unique:  # the first statement reads: it looks for the holder of the value
-            self.database.begin_writing()
         connection = self.database.begin()
-        if not singly:
+        if not alone:
             binding = self.database.binding or self.database.open()
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(brought) == 1:
-            if not self._unique and not self.database.store.may_fail_to_read:
+        if len(brought) == 1 and not self.database.store.may_fail_to_read:
+            if not self._unique:
                 return self._insert(transition, brought[0], seconds, connection)
-            return self._put_one(transition, brought[0], seconds, conflict)
+            if alone:
+                return self._put_unique(transition, brought[0], seconds, conflict)
+        put_all = partial(self._put_all, transition, seconds, conflict)
+        try:
+            return self.database.unit(partial(put_all, brought), transaction=True)
+        except Unmatched:
+            singly = [new.at([place]) for new in brought for place in range(len(new.rows))]
+            return self.database.unit(partial(put_all, singly), transaction=True)
 
-        return self.database.unit(partial(self._put_all, transition, brought, seconds, conflict), transaction=True)
-
-    def _put_all(self, transition: Transition, brought: list[New], seconds: Seconds, conflict: str) -> list[T]:
+    def _put_all(self, transition: Transition, seconds: Seconds, conflict: str, brought: list[New]) -> list[T]:
         if self._unique:
-            return [task for new in brought for task in self._put_one(transition, new, seconds, conflict)]
+            return [task for new in brought for task in self._put_unique(transition, new, seconds, conflict)]
         return [task for new in brought for task in self._insert(transition, new, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
@@ -87,27 +94,52 @@ class Inserts(Generic[T]):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
-    def _put_one(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
-        unique = self._unique
-        (value,) = new.values(self.tasks.table.roles[unique.role].name) if unique else (None,)
-        if unique is None or value is None:
-            # Reading the row back may raise: then undo the put.
-            return self.database.unit(partial(self._insert, transition, new, seconds), transaction=True)
+    def _put_unique(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
+        """Put tasks by one statement. Those that it refuses, for another task has their value, follow one by one."""
+        guard, connection = self._unique, self.database.store.ready()
+        assert guard is not None
+        complete, rows = new, list[Row]()
+        by_error = not self.database.dialect.unless_duplicate(guard)
+        # An INSERT that fails keeps a lock: two transactions of applications, which are not retried, would deadlock.
+        if not by_error or not connection.in_transaction or connection.joins == "transaction":
+            with suppress(Duplicate):  # by an error the database refuses all of the tasks
+                complete, rows = self._inserted(transition, new, seconds, connection)
+        if len(rows) == len(new.rows):
+            return self._as_put(rows, complete)
+        field = self.tasks.table.roles[guard.role]
+        put, refused, added = list[int](), list[int](), [row[self.tasks.table.fields.index(field)] for row in rows]
+        for place, value in enumerate(new.values(field.name)):
+            if value in added:
+                added.remove(value)
+                put.append(place)
+            else:
+                refused.append(place)
+        if added:
+            raise Unmatched
+        tasks = dict(zip(put, self._as_put(rows, complete.at(put)), strict=True))
+        for place in refused:
+            tasks[place] = self._put_beside(guard, transition, new.at([place]), seconds, conflict)
+        return [tasks[place] for place in range(len(new.rows))]
 
-        def put() -> list[T]:
+    def _put_beside(self, unique: Guard, transition: Transition, new: New, seconds: Seconds, conflict: str) -> T:
+        """Put a task that an INSERT has refused: another task has its unique value, or had it then."""
+        (value,) = new.values(self.tasks.table.roles[unique.role].name)
+
+        def put() -> T:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
-                return self._insert(transition, new, seconds)
+                return self._insert(transition, new, seconds)[0]
             if conflict == "raise":
                 key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
             if conflict == "skip":
-                return [self.tasks.returned(found[0])]
-            return [self._replace(transition, found[0], new, {**new.own, **seconds})]
+                return self.tasks.returned(found[0])
+            return self._replace(transition, found[0], new, {**new.own, **seconds})
 
+        alone = not self.database.store.in_transaction()
         for _ in range(TRIES):
             try:
-                return self.database.unit(put, transaction=True)
+                return self.database.unit(put, transaction=alone and conflict == "replace")
             except Duplicate as error:
                 if error.key is not None:
                     raise
@@ -138,7 +170,19 @@ class Inserts(Generic[T]):
     def _insert(
         self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
     ) -> list[T]:
-        """Put tasks by one statement. If a generated key is in use, generate another."""
+        """Put all of these tasks, by one statement."""
+        complete, rows = self._inserted(transition, new, seconds, connection)
+        if len(rows) < len(new.rows):
+            self._refuse(complete)
+        return self._as_put(rows, complete)
+
+    def _inserted(
+        self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
+    ) -> tuple[New, list[Row]]:
+        """Put tasks by one statement. Return them with their keys, and the rows of those that no guard refused.
+
+        If a generated key is in use, generate another.
+        """
         database, store = self.database, self.database.store
         connection = connection or store.ready()
         binding = database.binding or database.open()
@@ -153,7 +197,7 @@ class Inserts(Generic[T]):
             if seconds:
                 values |= database.values(seconds)
             try:
-                rows = database.perform(step, connection, values)
+                rows = database.perform(step, connection, values, caught=complete.made_keys)
             except Exception as error:
                 if store.classify(error) in REFUSALS:
                     if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
@@ -161,12 +205,7 @@ class Inserts(Generic[T]):
                     if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
                         raise Duplicate(self.name) from error
                 raise
-            if len(rows) < n:
-                self._refuse(complete)
-            if len(rows) == 1:
-                returned = self.tasks.returned
-                return [returned(rows[0])]
-            return self.tasks.returned_all(self._as_put(rows, complete))
+            return complete, rows
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self, new: New) -> None:
@@ -191,13 +230,15 @@ class Inserts(Generic[T]):
     def _is_there(self, parts: Parts) -> bool:
         return bool(self.database.execute(self.database.dialect.look(), named(parts)))
 
-    def _as_put(self, rows: list[Row], new: New) -> list[Row]:
-        """Return the rows in the order of their tasks: by their keys, else in ascending order of the keys."""
+    def _as_put(self, rows: list[Row], new: New) -> list[T]:
+        """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""
+        if len(rows) == 1:
+            return [self.tasks.returned(rows[0])]
         if any(field.name not in new.names for field in self.tasks.table.key):  # the database makes keys in this order
-            return sorted(rows, key=self.tasks.app_key_of)
+            return self.tasks.returned_all(sorted(rows, key=self.tasks.app_key_of))
         by_key = {self.tasks.app_key_of(row): row for row in rows}
         found = [by_key.get(key) for key in self.tasks.app_keys(self._keys_in(new))]
-        return [row for row in found if row is not None] if None not in found else rows
+        return self.tasks.returned_all([row for row in found if row is not None] if None not in found else rows)
 
 
 def _for_statements(together: list[New], most: int) -> Iterator[New]:
@@ -207,7 +248,5 @@ def _for_statements(together: list[New], most: int) -> Iterator[New]:
         if len(new.rows) <= size:
             yield new
             continue
-        tasks = new.tasks if len(new.tasks) == len(new.rows) else []
         for place in range(0, len(new.rows), size):
-            part = slice(place, place + size)
-            yield replace(new, tasks=tasks[part], rows=new.rows[part])
+            yield new.at(range(len(new.rows))[place : place + size])

@@ -111,6 +111,9 @@ class Observers(Generic[T]):
         if not self.store.in_transaction():
             call()
             return
+        if self.store.ready().joins == "transaction":  # no savepoint can undo the change
+            self.store.after_commit(call)
+            return
         savepoint = dialect.note_savepoint(self.store)
 
         def committed() -> None:

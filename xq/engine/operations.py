@@ -282,7 +282,7 @@ class Operations(Generic[T]):
 
     def _moved(self, by: By, event: str, state: str, keys: list[Parts], options: Seconds) -> int:
         """Move those of the tasks that are still in this state, all or none, and return their number."""
-        block: AbstractContextManager[object] = self.acting.acting(by) if by else self.database.store.atomic()
+        block: AbstractContextManager[object] = self.acting.acting(by) if by else self.database.store.atomic(own=True)
         with block:
             return self.finish.those(event, state, keys, options)
 

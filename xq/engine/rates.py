@@ -63,7 +63,7 @@ class Rates:
             n, found, empty = values["n"], list[Row](), set[object]()
             while n is None or n < 0 or len(found) < n:
                 try:
-                    rows = connection.atomically(values, one)
+                    rows = connection.atomically(values, one, caught=bool(dialect.lock))
                 except Empty as error:
                     if error.bucket in empty:  # an old snapshot of the application's transaction shows a token
                         break

@@ -123,7 +123,7 @@ class Steps:
             return run
 
         def guarded(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            with self.store.atomic():
+            with self.store.atomic(own=True):
                 return run(connection, values)
 
         return guarded

@@ -246,8 +246,10 @@ class Database:
 
     # units of work
 
-    def unit(self, work: Callable[[], R], *, transaction: bool = False) -> R:
+    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True) -> R:
         """Run `work` as a unit of work and return its result. With `transaction`, run it in one transaction.
+
+        Of xq's `own` work the statements have no savepoints, so it catches no error of one.
 
         Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
         has rolled that back as a whole. There, `transaction` makes a savepoint. If the unit is interrupted, roll back
@@ -257,7 +259,7 @@ class Database:
         within = self.store.in_transaction()
 
         def attempt() -> R:
-            with self.store.atomic():
+            with self.store.atomic(own):
                 return work()
 
         run = attempt if transaction else work
@@ -271,14 +273,15 @@ class Database:
                 self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
 
-    def perform(self, step: Step, connection: Connection, values: dict[str, Any]) -> list[Row]:
+    def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
         """Run a step as a unit of work, notify observers, and return its rows.
 
-        Raises NotInstalled if it fails because something installed is missing.
+        `caught`: the caller goes on after an error, also in a transaction of xq's own. Raises NotInstalled if it fails
+        because something installed is missing.
         """
         within = connection.in_transaction
         try:
-            rows = (step.guarded if within else step.run)(connection, values)
+            rows = (step.guarded if within and (caught or not connection.joins) else step.run)(connection, values)
         except BaseException as error:
             rows = self._performed(step, values, error, within)
         if self.observers.anybody and step.event and rows:

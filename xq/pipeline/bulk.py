@@ -169,8 +169,7 @@ class _Put:
         # Before the transaction: on MariaDB it must not read before another attempt has committed.
         if self.dialect.execute(self.store, jobs.content, job.values(part=WHOLE)):
             return 0
-        with self.store.atomic():
-            self.store.ready().joins = True  # no savepoint within
+        with self.store.atomic(own=True):
             if self.machine.guard("limit"):
                 self.dialect.one_at_a_time(self.store, False)
             is_new = job.change(self.store, jobs.claim, part=part)

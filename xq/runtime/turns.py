@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -240,9 +241,10 @@ class Turns(Generic[T]):
         store = self.waiting.database.store
         if len(calls) > 1:
             tokens: list[str | None] = []
+            groups = list(_alike(calls))
             try:
-                with store.atomic():
-                    ends = [end for alike in _alike(calls) for end in self._together(alike, tokens)]
+                with nullcontext() if len(groups) == 1 and self._become_one(groups[0]) else store.atomic():
+                    ends = [end for alike in groups for end in self._together(alike, tokens)]
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
                 known = store.classify(error)
@@ -262,10 +264,7 @@ class Turns(Generic[T]):
     def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
         """Run alike calls within a transaction, and return each with its result and its error."""
         kind = calls[0].kind
-        alike = kind.event in ORDER or all(update is None for _, update in (call.item for call in calls))
-        if kind.event == "put" and self.waiting.database.observers.around_put is not None:
-            alike = False  # each put has the context of its coroutine
-        if len(calls) > 1 and alike:
+        if self._become_one(calls):
             try:
                 results = calls[0].context.run(self._many, kind, [call.item for call in calls], tokens)
                 return [(call, result, None) for call, result in zip(calls, results, strict=True)]
@@ -278,6 +277,12 @@ class Turns(Generic[T]):
                 self._check_transaction(error_of_it)
             ends.append((call, result, error_of_it))
         return ends
+
+    def _become_one(self, calls: list[Call[Any]]) -> bool:
+        """Return whether alike calls become one call of several tasks, which is a transaction of its own."""
+        # With an observer each put has the context of its coroutine.
+        each = calls[0].kind.event == "put" and self.waiting.database.observers.around_put is not None
+        return len(calls) > 1 and not each
 
     def _check_transaction(self, error: BaseException) -> None:
         """Raise an error that has ended the transaction, or may have, or that a call alone may not raise."""
@@ -306,7 +311,8 @@ class Turns(Generic[T]):
         if kind.event == "take":
             found = iter(self._take(kind, sum(items), tokens))
             return [[held for _, held in zip(range(n), found, strict=False)] for n in items]
-        return self.waiting.finish.many(kind.event, [key for key, _ in items], dict(kind.options))
+        keys, updates = zip(*items, strict=True)
+        return self.waiting.finish.many(kind.event, keys, dict(kind.options), None if not any(updates) else updates)
 
     def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[Held[T]]:
         token: list[str | None] = []

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
@@ -76,7 +77,6 @@ class Mariadb(MariadbObjects):
     afresh = MariadbObjects.lock
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
-    keys_at_once = ":listed"  # becomes a placeholder for each key
 
     # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
     # same, which then differs from its primary: so ask.
@@ -242,6 +242,19 @@ class Mariadb(MariadbObjects):
 
     # which rows
 
+    def rows_listed(self, columns: int, wide: int) -> str:
+        return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value
+
+    def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
+        if "keys" in values:
+            rows = [row if isinstance(row, list) else [row] for row in json.loads(values["keys"])]
+            names = [[f"l{i}_{j}" for j in range(len(row))] for i, row in enumerate(rows)]
+            texts = [[f":{name}" for name in row] for row in names]
+            listed = ", ".join(self._tuple(row[: len(self.keys)]) for row in texts)
+            sql = filled(sql, listed=listed, takes=", ".join(map(self._tuple, texts)))
+            values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True))}
+        return super().execute(store, sql, values)
+
     def select(self, columns: str, rows: Selector) -> str:
         return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
 
@@ -330,7 +343,8 @@ class Mariadb(MariadbObjects):
             return run.back(connection, values) if run.back else [row[: len(row) - wide] for row in found]
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            found = self._find_listed(statement, connection, values) if "keys" in values else find(connection, values)
+            listed = "keys" in values
+            found = self.execute(connection, statement.lock, values) if listed else find(connection, values)
             more = others(connection, values) if others else []
             if found and more:
                 found = self._among(statement, connection, values, [*found, *more])
@@ -339,11 +353,6 @@ class Mariadb(MariadbObjects):
             return [row for batch in batches for row in change(connection, values, batch)]
 
         return partial(OpenConnection.atomically, work=run)
-
-    def _find_listed(self, statement: Statement, connection: Connection, values: Values) -> list[Row]:
-        parts = json.loads(values["keys"])
-        lock = filled(statement.lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
-        return self.execute(connection, lock, {**values, **{f"l{i}": part for i, part in enumerate(parts)}})
 
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
         wide = len(self.keys)

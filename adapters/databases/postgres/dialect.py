@@ -199,10 +199,13 @@ class Postgres(PostgresObjects):
     def owner_for_range(self) -> str:
         return f'({self.roles["owner"]} COLLATE "C")'  # for a range of bytes
 
-    @property
-    def keys_at_once(self) -> str:
-        kind = self.list_kinds[self.source.key[0].kind]
-        return f"SELECT CAST(listed AS {kind}) FROM json_array_elements_text(CAST(:keys AS json)) AS listed"
+    def rows_listed(self, columns: int, wide: int) -> str:
+        kinds = [*(self.list_kinds[field.kind] for field in self.source.key), "text"][:columns]
+        values = [f"CAST(listed ->> {i} AS {kind})" for i, kind in enumerate(kinds)]
+        if wide == 1:
+            values = [f"CAST(listed AS {kinds[0]})"]
+        elements = f"json_array_elements{'_text' * (wide == 1)}"
+        return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
         if len(parts) == 1:
@@ -214,7 +217,8 @@ class Postgres(PostgresObjects):
 
     def not_by_index(self, column: str) -> str:
         # As an expression: else the condition would imply that of the partial index of taken tasks.
-        return f"'' || {column}" if self.source.roles["status"].kind == "text" else f"0 + {column}"
+        number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
+        return f"0 + {column}" if number else f"'' || {column}"
 
     def select(self, columns: str, rows: Selector) -> str:
         if self.groups and self.heads_for(rows):

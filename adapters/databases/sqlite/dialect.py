@@ -39,7 +39,6 @@ class Sqlite(SqliteObjects):
 
     now_us = microseconds(now)
     never = "9e999"
-    keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     commits = "PRAGMA data_version"  # does not change with this connection's own commits
@@ -72,6 +71,10 @@ class Sqlite(SqliteObjects):
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
+
+    def rows_listed(self, columns: int, wide: int) -> str:
+        values = [f"json_extract(value, '$[{i}]')" for i in range(columns)] if wide > 1 else ["value"]
+        return f"SELECT {', '.join(values)} FROM json_each(:keys)"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")

@@ -111,6 +111,24 @@ def test_put_many_puts_all_or_none(queue):
     assert is_exact(queue)
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_put_many_returns_each_task_in_its_place_also_of_those_that_are_there(make, padded):
+    field = pw.FixedCharField if padded and isinstance(make.db, pw.PostgresqlDatabase) else pw.TextField
+    Task = make(FEATURES, roles=ROLES, attributes={"job": field(null=True)})
+    there = Task.xq.put_many([{"job": "b"}, {"job": "d"}])
+    before = transitions(Task)
+    with pytest.raises(xq.Duplicate) as refused:
+        Task.xq.put_many([{"job": each} for each in "axbd"])
+    assert (refused.value.value, refused.value.key, transitions(Task)) == ("b", there[0].id, before)
+    jobs = ["a", "b", None, "c", "a", "d", None, "e"]
+    put = Task.xq.put_many([{"job": job, "size": n} for n, job in enumerate(jobs)], on_conflict="skip")
+    assert [(each.job and each.job.strip(), each.size) for each in put] == [
+        *[("a", 0), ("b", 0), (None, 2), ("c", 3), ("a", 0), ("d", 0), (None, 6), ("e", 7)]
+    ]
+    assert [each.id for each in put if each in there] == [each.id for each in there]
+    assert is_exact(Task)
+
+
 def test_put_many_may_skip_and_replace(queue):
     first = queue.put({"job": "b", "size": 1})
     skipped = queue.xq.put_many([{"job": "a"}, {"job": "b", "size": 2}, {"job": "a"}], on_conflict="skip")

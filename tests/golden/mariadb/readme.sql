@@ -227,6 +227,15 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
+-- T ack D: keys, each of its take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+    WHERE :chosen;  -- read them back
+
 -- T ack D with update={'url': ...}
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
@@ -266,6 +275,15 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 -- T release R: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+    WHERE :chosen;  -- read them back
+
+-- T release R: keys, each of its take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -421,6 +439,15 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 -- T bury B: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+    WHERE :chosen;  -- read them back
+
+-- T bury B: keys, each of its take
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -740,6 +767,10 @@ DELETE FROM xq_savepoint
 -- look
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `page`
     WHERE `id` = :k0;
+
+-- look at all
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed);
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause

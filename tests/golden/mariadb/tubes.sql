@@ -396,6 +396,15 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
     WHERE :chosen;  -- read them back
 
+-- T ack Z: keys, each of its take
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+UPDATE `mail` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;  -- read them back
+
 -- T ack Z with delay: key, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
@@ -453,6 +462,15 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 -- T release R: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
+UPDATE `mail` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;  -- read them back
+
+-- T release R: keys, each of its take
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
@@ -671,6 +689,15 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 -- T bury B: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
+UPDATE `mail` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;  -- read them back
+
+-- T bury B: keys, each of its take
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
@@ -1140,6 +1167,10 @@ DELETE FROM xq_savepoint
 -- look
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
     WHERE `id` = :k0;
+
+-- look at all
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` IN (:listed);
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause

@@ -235,6 +235,12 @@ UPDATE "page"
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
+-- T ack D: keys, each of its take
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
 -- T ack D with update={'url': ...}
 UPDATE "page"
     SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
@@ -263,6 +269,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- T release R: keys, each of its take
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
@@ -385,6 +397,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- T bury B: keys, each of its take
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
@@ -681,6 +699,10 @@ SELECT 1
 -- look
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" = :k0;
+
+-- look at all
+SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
+    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed);
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause
