@@ -115,20 +115,19 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
     lease = attempts.begin(tasks)
     if lease is None:
         return 0
-    finished = None
     try:
         lease.start()
         with leased(lease):
             if worker.options.kind == "asyncio":
                 asyncio.run(worker.acall(lease.task))
             else:
-                finished = attempts.call(lease)
+                attempts.call(lease)
     except Exception as error:
         attempts.end(lease, error)
         if raises:
             raise
     else:
-        attempts.end(lease, finished=finished)
+        attempts.end(lease)
     return 1
 
 

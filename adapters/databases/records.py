@@ -223,6 +223,11 @@ class Records(Terms):
         return f"SELECT name, spec, task, next_us FROM {SCHEDULES} WHERE {mine} ORDER BY name"
 
     @property
+    def declared_schedules(self) -> str:
+        """Returns a query of the schedules of this queue whose task is like `:mark`: name, spec, task."""
+        return f"SELECT name, spec, task FROM {SCHEDULES} WHERE {self._mine} AND task LIKE :mark ORDER BY name"
+
+    @property
     def next_firings(self) -> str:
         """Returns a query of all queues' schedules: queue, name, microseconds until the next firing, `now`."""
         return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
@@ -237,6 +242,11 @@ class Records(Terms):
     def schedule(self) -> str:
         """Returns a query of a schedule by its name: spec, task, time of the next firing. It locks it."""
         return f"SELECT spec, task, next_us FROM {SCHEDULES} WHERE {self._mine} AND name = :name{self.lock}"
+
+    @property
+    def task_of_schedule(self) -> str:
+        """Returns a query of the task of a schedule by its name. It locks nothing."""
+        return f"SELECT task FROM {SCHEDULES} WHERE {self._mine} AND name = :name"
 
     @property
     def due_schedule(self) -> str:

@@ -285,6 +285,25 @@ def test_what_workers_start_with_replaces_what_programs_have_declared_before(mak
     assert started({}) == {"own": 60}
 
 
+def test_of_the_declared_schedules_the_one_whose_task_can_never_be_put_is_named(make_shared):
+    declared: dict[str, Any] = {
+        "a": (60, {"size": 1, "job": "x"}), "b": (60, {"size": 2, "job": "x"}), "d": (60, {"size": 3}),
+    }  # fmt: skip
+
+    def started(schedules: Any) -> Any:
+        attributes = {"size": pw.IntegerField()}
+        features = {"limit": 2, "unique": None}
+        Task = make_shared(features, roles=("unique",), attributes=attributes, schedules=schedules, worker=print)
+        Task.xq.run(until_empty=True)
+        return Task
+
+    Task = started(declared)  # two have the same unique value, and three are one too many, as yet
+    assert [each.name for each in Task.xq.schedules()] == ["a", "b", "d"]
+    with pytest.raises(xq.BadValue, match="correct the task of the schedule 'c'"):
+        started({"c": (60, {"name": "x"}), **{name: (60, {"size": 4}) for name in "def"}})
+    assert [each.task.get("size") for each in Task.xq.schedules()] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("declared", [{}, {"b": (START, {"name": "b"})}], ids=["stored", "declared too"])
 def test_what_is_due_when_a_run_until_empty_starts_is_put_and_worked_on(make_shared, declared):
     more = {"schedules": declared} if declared else {}

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import peewee as pw
@@ -228,22 +228,123 @@ def test_current_is_the_lease_of_the_task_that_a_function_works_on(make_shared):
         xq.current()
 
 
-def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db):
+def within(ends: str, work: Callable[..., Any], *, savepoint: bool = False) -> Callable[..., None]:
+    def ended(Task: Any, found: Any) -> None:
+        with ExitStack() as blocks:
+            for _ in range(1 + savepoint):
+                block = blocks.enter_context(Task._meta.database.atomic())
+            work(Task, found)
+            getattr(block, ends)()
+
+    return ended
+
+
+def ack_the_next(Task: Any, found: Any) -> None:
+    if (other := Task.xq.take()) is not None:
+        Task.xq.ack(other)
+
+
+def bury_by_key(Task: Any, found: Any) -> None:
+    Task.xq.bury(found["id"] if isinstance(found, dict) else found.id)
+
+
+def release(Task: Any, found: Any) -> None:
+    Task.xq.release(found, delay=60)
+
+
+def ack(Task: Any, found: Any) -> None:
+    Task.xq.ack(found)
+
+
+# How a function ends its task itself -> the event of which the log says so, and the state of each task then.
+ITSELF: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "by ack": (ack, "ack", "D"),
+    "by its key": (bury_by_key, "bury", "B"),
+    "by release": (release, "release", "W"),
+    "by one of a list": (lambda Task, found: Task.xq.release_many([found], delay=60), "release", "W"),
+    "in a transaction": (within("commit", release), "release", "W"),
+    "in a transaction that is rolled back": (within("rollback", release), "ack", "D"),
+    "in a savepoint that is rolled back": (within("rollback", ack, savepoint=True), "ack", "D"),
+    "but another one": (ack_the_next, "ack", "D"),
+}
+
+
+@pytest.mark.parametrize("given", ["task", "dict", "batch", "coroutine"])
+@pytest.mark.parametrize(("work", "event", "becomes"), ITSELF.values(), ids=ITSELF)
+def test_what_a_function_ends_itself_is_not_acked_again(make_shared, caplog, given, work, event, becomes):
+    caplog.set_level(logging.INFO)
+    Task = make_shared({**KEPT, **({"retval": "dict"} if given == "dict" else {})}, roles=ROLES, attributes=ERROR)
+
+    def function(found: Any) -> None:
+        for each in found if given == "batch" else [found]:
+            work(Task, each)
+
+    async def coroutine(found: Any) -> None:
+        function(found)
+
+    Task.xq.worker(**{"batch": 1} if given == "batch" else {})(coroutine if given == "coroutine" else function)
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    logged = [record.event for record in caplog.records if hasattr(record, "event")]
+    assert logged == [event] * (1 if work is ack_the_next else 2)
+    assert Task.xq.count(becomes) == 2
+    assert is_exact(Task)
+
+
+def test_a_task_that_another_process_ends_while_the_function_runs_is_left_as_it_is(make_live):
+    Task = make_live({"buried": True, "keep": True})
+    Task.xq.worker(lambda found: forked(make_live.db, lambda: Task.xq.kill(found.id)).join(PATIENCE))
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-X": 2}
+
+
+def test_a_coroutine_that_awaits_the_ack_of_its_task_is_acked_once(make_shared, caplog):
+    Task = make_shared({"buried": True, "keep": True})
+    caplog.set_level(logging.INFO)
+
+    @Task.xq.worker(workers=4)
+    async def work(found: Any) -> None:
+        await (Task.xq.aio.ack if found.id % 2 else Task.xq.aio.bury)(found)
+
+    Task.xq.put_many(tasks(8))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 8, "R-T": 8, "T-D": 4, "T-B": 4}
+    logged = [record.event for record in caplog.records if hasattr(record, "event")]
+    assert sorted(logged) == ["ack"] * 4 + ["bury"] * 4
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db, finishes):
     Task, again = make_live({"keep": True}), list[Any]()
     Task.put(task())
 
-    @Task.xq.worker(finishes=True)
-    def work(found: Any, finish: Any) -> None:
+    @Task.xq.worker(finishes=finishes)
+    def work(found: Any, *finish: Any) -> None:
         if again:
             return
         with shared_db.atomic():
-            finish("release")
+            finish[0]("release") if finishes else Task.xq.release(found)
         again.append(elsewhere(shared_db, Task.xq.take))
 
     Task.xq.run(until_empty=True)
     assert Task.xq.count("T") == 1
     Task.xq.ack(again[0])
     assert transitions(Task)["R-T"] == 2
+
+
+@pytest.mark.parametrize("limit", [{"max_tasks": 3}, {"until_empty": True}])
+def test_what_one_coroutine_has_done_is_acked_before_its_program_ends(make_shared, limit):
+    Task, done = make_shared({"keep": True}), list[int]()
+
+    @Task.xq.worker
+    async def work(found: Any) -> None:
+        done.append(found.id)
+
+    Task.xq.put_many(tasks(5))
+    Task.xq.run(**limit)
+    assert transitions(Task)["T-D"] == len(done) == limit.get("max_tasks", 5)
+    assert Task.xq.count("T") == 0
 
 
 def test_a_task_that_others_own_by_now_is_not_discarded(make_shared):
@@ -342,6 +443,8 @@ STUBBORN: dict[str, tuple[str, dict[str, Any], str]] = {
     "an ack that fails": ("<> 'D'", {"max_attempts": 1}, "B"),
     "a finish that fails": ("<> 'D'", {"max_attempts": 1, "finishes": True}, "B"),
     "an ack that fails, and so does all else": ("= 'T'", {}, "T"),
+    "a coroutine's ack that fails": ("<> 'D'", {"max_attempts": 1, "kind": "asyncio"}, "B"),
+    "a coroutine's ack that fails, and so does all else": ("= 'T'", {"kind": "asyncio"}, "T"),
 }
 
 
@@ -355,7 +458,7 @@ def test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever(make_shar
         for each in finish:
             each(update={"size": 5})
 
-    Task.xq.worker(work, **options)
+    Task.xq.worker(of_kind(options.get("kind", "thread"), work), **options)
     Task.xq.run(until_empty=True)
     assert (state(Task, bad), state(Task, good)) == (stays, "D")
     assert bool(row(Task, bad).error) == (stays == "B")

@@ -139,6 +139,19 @@ def test_a_call_reads_and_sorts_no_whole_table_whatever_state_most_rows_are_in(n
 WHOLE = r"SCAN task(?!_| USING)|TEMP B-TREE|Seq Scan on task(?!_)|Sort Key: (?!id'|.*Presorted)|'ALL'|filesort"
 
 
+def explained(db: pw.Database, patch: pytest.MonkeyPatch) -> list[str]:
+    """The plans of the queries that come."""
+    explain = "EXPLAIN QUERY PLAN" if isinstance(db, pw.SqliteDatabase) else "EXPLAIN"
+    execute, plans = Database.execute, list[str]()
+
+    def run(database: Any, sql: str, *values: Any) -> Any:
+        plans.append(str(execute(database, f"{explain} {sql}", *values)))
+        return execute(database, sql, *values)
+
+    patch.setattr(Database, "execute", run)
+    return plans
+
+
 @pytest.mark.parametrize("filter", ["state:{}", "state:{} hello", "state:{} tube:news"])
 def test_the_next_page_of_tasks_is_read_along_an_index(make_shared, monkeypatch, filter):
     Task = make_shared({"delayed": True, "buried": True, "ttr": 60}, roles=("runat", "priority", "tube"))
@@ -146,22 +159,27 @@ def test_the_next_page_of_tasks_is_read_along_an_index(make_shared, monkeypatch,
     Task.xq.put_many([{"tube": "news", "name": "hello"}] * 20, delay=60)
     Task.xq.bury_many(Task.xq.take_many(20))
     Task.xq.take_many(20)
-    execute, explain, plans = Database.execute, "EXPLAIN", list[str]()
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        explain = "EXPLAIN QUERY PLAN"
-    elif isinstance(make_shared.db, pw.PostgresqlDatabase):
+    if isinstance(make_shared.db, pw.PostgresqlDatabase):
         for cheaper in ("seqscan", "sort"):  # in a small table
             make_shared.db.execute_sql(f"SET enable_{cheaper} = off")
-
-    def explained(database: Any, sql: str, *values: Any) -> Any:
-        plans.append(str(execute(database, f"{explain} {sql}", *values)))
-        return execute(database, sql, *values)
-
-    monkeypatch.setattr(Database, "execute", explained)
+    plans = explained(make_shared.db, monkeypatch)
     for state in "RTBW":
         first = Task.xq.find(filter.format(state), 10)
         assert len(Task.xq.find(filter.format(state), 10, after=first.next).tasks) == 10
     assert {plan if re.search(WHOLE, plan) else "by an index" for plan in plans} == {"by an index"}
+
+
+@pytest.mark.parametrize("features", [{}, {"ttr": 60}], ids=["no timer", "ttr"])
+def test_the_taken_tasks_are_read_by_an_index(make_shared, monkeypatch, features):
+    Task = make_shared(features, roles=("runat",) if features else ())
+    Task.xq.put_many([{}] * 200)
+    Task.xq.take_many(5)
+    if isinstance(make_shared.db, pw.PostgresqlDatabase):
+        make_shared.db.execute_sql("SET enable_seqscan = off")  # which is cheaper in a small table
+    plans = explained(make_shared.db, monkeypatch)
+    assert len(Task.xq.taken()) == 5
+    assert [plan for plan in plans if re.search(WHOLE, plan)] == []
+    assert "task_xq_" in plans[-1]
 
 
 # PostgreSQL

@@ -9,68 +9,89 @@ import re
 
 import pytest
 
-from tests.support.trips import counter_of, measured, minute, of_lists, of_peewee, table
+from tests.support.trips import awaited_ack, counter_of, measured, minute, of_lists, of_peewee, table
 
 EXPECTED = {
     "sqlite": """
-                               a table      a table, all  xq.Task      xq.Task, all
-put                            1/1/1        1/1/1         1/1/1        1/1/1
-take                           1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there            2/2/2        3/3/3         2/2/2        3/3/3
-ack                            1/1/1        1/1/1         1/1/1        1/1/1
-release                        1/1/1        1/1/1         1/1/1        1/1/1
-put_many(100)                  1/1/1        1/1/1         1/1/1        1/1/1
-take_many(100)                 1/1/1        1/1/1         1/1/1        1/1/1
-ack_many(100)                  3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                4/4/4        5/5/5         4/4/4        5/5/5
-a thread's job                 4/4/1        4/4/1         4/4/1        4/4/1
-a thread's job, prefetch=10    0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
-a thread's job, batch=10       0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
-a coroutine's job              2/2/2        2/2/2         2/2/2        2/2/2
-a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
-an idle thread, a minute       644/644/644  884/884/884   644/644/644  884/884/884
-bury                           -            1/1/1         -            1/1/1
-touch                          -            1/1/1         -            1/1/1
+                                    a table      a table, all  xq.Task      xq.Task, all
+put                                 1/1/1        1/1/1         1/1/1        1/1/1
+take                                1/1/1        1/1/1         1/1/1        1/1/1
+take, nothing there                 2/2/2        3/3/3         2/2/2        3/3/3
+ack                                 1/1/1        1/1/1         1/1/1        1/1/1
+release                             1/1/1        1/1/1         1/1/1        1/1/1
+put_many(100)                       1/1/1        1/1/1         1/1/1        1/1/1
+take_many(100)                      1/1/1        1/1/1         1/1/1        1/1/1
+ack_many(100)                       3/3/1        3/3/1         3/3/1        3/3/1
+take that waits                     4/4/4        5/5/5         4/4/4        5/5/5
+a thread's job                      4/4/1        4/4/1         4/4/1        4/4/1
+a thread's job, prefetch=10         0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
+a thread's job, batch=10            0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
+a coroutine's job                   4/4/1        4/4/1         4/4/1        4/4/1
+a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
+a job that acks                     2/2/2        2/2/2         2/2/2        2/2/2
+a job that acks, atomic             7/7/2        7/7/2         7/7/2        7/7/2
+a job that is discarded             2/2/2        2/2/2         2/2/2        2/2/2
+a start, 100 schedules new          307/307/1    307/307/1     307/307/1    307/307/1
+a start, 100 schedules unchanged    4/4/1        4/4/1         4/4/1        4/4/1
+a start, 100 schedules one changed  8/8/1        8/8/1         8/8/1        8/8/1
+a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
+an idle thread, a minute            644/644/644  884/884/884   644/644/644  884/884/884
+bury                                -            1/1/1         -            1/1/1
+touch                               -            1/1/1         -            1/1/1
 """,
     "postgres": """
-                               a table      a table, all  xq.Task      xq.Task, all
-put                            1/1/1        1/1/1         1/1/1        1/1/1
-take                           1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there            2/2/2        3/3/3         2/2/2        3/3/3
-ack                            1/1/1        1/1/1         1/1/1        1/1/1
-release                        1/1/1        1/1/1         1/1/1        1/1/1
-put_many(100)                  1/1/1        1/1/1         1/1/1        1/1/1
-take_many(100)                 1/1/1        1/1/1         1/1/1        1/1/1
-ack_many(100)                  3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                4/4/4        5/5/5         4/4/4        5/5/5
-a thread's job                 2/1/1        2/1/1         2/1/1        2/1/1
-a thread's job, prefetch=10    0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
-a thread's job, batch=10       0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
-a coroutine's job              2/2/2        2/2/2         2/2/2        2/2/2
-a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
-an idle thread, a minute       644/644/644  884/884/884   644/644/644  884/884/884
-bury                           -            1/1/1         -            1/1/1
-touch                          -            1/1/1         -            1/1/1
+                                    a table      a table, all  xq.Task      xq.Task, all
+put                                 1/1/1        1/1/1         1/1/1        1/1/1
+take                                1/1/1        1/1/1         1/1/1        1/1/1
+take, nothing there                 2/2/2        3/3/3         2/2/2        3/3/3
+ack                                 1/1/1        1/1/1         1/1/1        1/1/1
+release                             1/1/1        1/1/1         1/1/1        1/1/1
+put_many(100)                       1/1/1        1/1/1         1/1/1        1/1/1
+take_many(100)                      1/1/1        1/1/1         1/1/1        1/1/1
+ack_many(100)                       3/3/1        3/3/1         3/3/1        3/3/1
+take that waits                     4/4/4        5/5/5         4/4/4        5/5/5
+a thread's job                      2/1/1        2/1/1         2/1/1        2/1/1
+a thread's job, prefetch=10         0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
+a thread's job, batch=10            0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
+a coroutine's job                   2/1/1        2/1/1         2/1/1        2/1/1
+a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
+a job that acks                     2/2/2        2/2/2         2/2/2        2/2/2
+a job that acks, atomic             5/4/2        5/4/2         5/4/2        5/4/2
+a job that is discarded             2/2/2        2/2/2         2/2/2        2/2/2
+a start, 100 schedules new          506/506/1    506/506/1     506/506/1    506/506/1
+a start, 100 schedules unchanged    3/3/1        3/3/1         3/3/1        3/3/1
+a start, 100 schedules one changed  7/7/1        7/7/1         7/7/1        7/7/1
+a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
+an idle thread, a minute            644/644/644  884/884/884   644/644/644  884/884/884
+bury                                -            1/1/1         -            1/1/1
+touch                               -            1/1/1         -            1/1/1
 """,
     "mariadb": """
-                               a table        a table, all   xq.Task        xq.Task, all
-put                            1/1/1          1/1/1          1/1/1          1/1/1
-take                           5/5/1          5/5/1          5/5/1          5/5/1
-take, nothing there            4/4/2          5/5/3          4/4/2          5/5/3
-ack                            4/4/1          5/5/1          4/4/1          5/5/1
-release                        5/5/1          5/5/1          5/5/1          5/5/1
-put_many(100)                  1/1/1          1/1/1          1/1/1          1/1/1
-take_many(100)                 5/5/1          5/5/1          5/5/1          5/5/1
-ack_many(100)                  4/4/1          5/5/1          4/4/1          5/5/1
-take that waits                10/10/4        11/11/5        10/10/4        11/11/5
-a thread's job                 9/9/2          10/10/2        9/9/2          10/10/2
-a thread's job, prefetch=10    0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-a thread's job, batch=10       0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-a coroutine's job              9/9/2          10/10/2        9/9/2          10/10/2
-a coroutine's job, workers=10  0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-an idle thread, a minute       1124/1124/644  1364/1364/884  1124/1124/644  1364/1364/884
-bury                           -              5/5/1          -              5/5/1
-touch                          -              5/5/1          -              5/5/1
+                                    a table        a table, all   xq.Task        xq.Task, all
+put                                 1/1/1          1/1/1          1/1/1          1/1/1
+take                                5/5/1          5/5/1          5/5/1          5/5/1
+take, nothing there                 4/4/2          5/5/3          4/4/2          5/5/3
+ack                                 4/4/1          5/5/1          4/4/1          5/5/1
+release                             5/5/1          5/5/1          5/5/1          5/5/1
+put_many(100)                       1/1/1          1/1/1          1/1/1          1/1/1
+take_many(100)                      5/5/1          5/5/1          5/5/1          5/5/1
+ack_many(100)                       6/6/1          7/7/1          6/6/1          7/7/1
+take that waits                     10/10/4        11/11/5        10/10/4        11/11/5
+a thread's job                      9/9/2          10/10/2        9/9/2          10/10/2
+a thread's job, prefetch=10         0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
+a thread's job, batch=10            0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
+a coroutine's job                   9/9/2          10/10/2        9/9/2          10/10/2
+a coroutine's job, workers=10       0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
+a job that acks                     9/9/2          10/10/2        9/9/2          10/10/2
+a job that acks, atomic             14/14/3        15/15/3        14/14/3        15/15/3
+a job that is discarded             9/9/2          9/9/2          9/9/2          9/9/2
+a start, 100 schedules new          306/306/1      306/306/1      306/306/1      306/306/1
+a start, 100 schedules unchanged    3/3/1          3/3/1          3/3/1          3/3/1
+a start, 100 schedules one changed  7/7/1          7/7/1          7/7/1          7/7/1
+a job that awaits its ack           9/9/2          10/10/2        9/9/2          10/10/2
+an idle thread, a minute            1124/1124/644  1364/1364/884  1124/1124/644  1364/1364/884
+bury                                -              5/5/1          -              5/5/1
+touch                               -              5/5/1          -              5/5/1
 """,
 }
 
@@ -79,7 +100,11 @@ touch                          -              5/5/1          -              5/5/
 def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
     shared_db.close()
     counter = counter_of(monkeypatch)
-    found = {name: measured(counter, queue) | minute(counter, queue) for name, queue in of_peewee(shared_db).items()}
+    parts = (measured, awaited_ack, minute)
+    found = {
+        name: {path: trips for part in parts for path, trips in part(counter, queue).items()}
+        for name, queue in of_peewee(shared_db).items()
+    }
     assert table(found) == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")
 
 

@@ -100,8 +100,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the savepoint around many moves is left out",
         "xq/engine/finish.py",
-        "        return self.database.unit(move, transaction=True)\n\n    def _written",
-        "        return self.database.unit(move)\n\n    def _written",
+        "        moved = self.database.unit(move, transaction=True)\n        for",
+        "        moved = self.database.unit(move)\n        for",
         "contract/test_batches.py::test_one_that_is_missing_or_named_twice_stops_them_all",
     ),
     Mutant(
@@ -590,6 +590,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     # workers
     Mutant(
+        "what a function has acked in a transaction that was rolled back counts as acked",
+        "xq/engine/finish.py",
+        "work.finished, work.in_doubt = event, self.store.in_transaction()",
+        "work.finished, work.in_doubt = event, False",
+        "contract/test_workers.py::test_what_a_function_ends_itself_is_not_acked_again",
+    ),
+    Mutant(
         "a program that is killed after a signal has counted an attempt",
         "xq/runtime/workers/threads.py",
         "            self.attempts.uncount()\n",
@@ -656,8 +663,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a repeated definition puts the next firing off",
         "xq/runtime/schedules.py",
-        "if was != text:",
-        "if text:",
+        'next_us = next_us if was == given["spec"] else first',
+        "next_us = first",
         "contract/test_schedules.py",
     ),
 )

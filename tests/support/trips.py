@@ -171,6 +171,7 @@ def counter_of(patch: pytest.MonkeyPatch) -> Counter:
 ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 MANY = 100  # tasks of a list
 JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
+FEW = 20  # jobs that each are alike
 MINUTE = 60.0
 
 
@@ -325,6 +326,51 @@ def measured(counter: Counter, queue: Any) -> dict[str, str]:
         queue.worker(function, **options)
         rows[name] = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)
         queue.handlers.clear()
+    return rows | ended(counter, queue) | declared(counter, queue)
+
+
+def ended(counter: Counter, queue: Any) -> dict[str, str]:
+    """Return what a job sends whose function decides itself what becomes of its task."""
+
+    def discard(task: Any) -> None:
+        raise xq.Discard
+
+    jobs: dict[str, Callable[[Any], Any]] = {
+        "that acks": queue.ack,
+        "that acks, atomic": lambda task: queue.transaction(partial(queue.ack, task)),
+        "that is discarded": discard,
+    }
+    return {f"a job {name}": job_of(counter, queue, function) for name, function in jobs.items()}
+
+
+def awaited_ack(counter: Counter, queue: Any) -> dict[str, str]:
+    """Return what a job of a coroutine sends that acks its task. Django's calls keep a thread of the process."""
+
+    async def ack(task: Any) -> None:
+        await queue.aio.ack(task)
+
+    return {"a job that awaits its ack": job_of(counter, queue, ack)}
+
+
+def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any]) -> str:
+    queue.worker(function)
+    found = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run, FEW)
+    queue.handlers.clear()
+    return found
+
+
+def declared(counter: Counter, queue: Any) -> dict[str, str]:
+    """Return what a start of workers sends of declared schedules."""
+    schedules, rows = queue.adapter.maintenance.schedules, {}
+    some: dict[str, Any] = {f"{n}": ("0 3 * * *", {}) for n in range(MANY)}
+    for name, each in (("", {}), ("new", some), ("unchanged", some), ("one changed", {**some, "7": ("@daily", {})})):
+        schedules.declared = schedules._declarations(each)
+        with counter.counting() as trips:
+            schedules.declare()
+        rows[f"a start, {MANY} schedules {name}"] = str(trips)
+    schedules.declared = None
+    queue.unschedule("7")
+    del rows[f"a start, {MANY} schedules "]
     return rows
 
 
@@ -374,10 +420,12 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
 
 
 @in_sequence
-def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object]) -> str:
+def job(
+    counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object], jobs: int = JOBS
+) -> str:
     """Return what a job sends: by how much a run of many sends more than one of fewer."""
     runs = []
-    for n in (JOBS, JOBS, 3 * JOBS):
+    for n in (jobs, jobs, 3 * jobs):
         queue.truncate()
         put(n)
         with counter.alone():
@@ -386,7 +434,7 @@ def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callabl
             with counter.counting(workers=True) as trips:
                 run(until_empty=True)
         runs.append(trips)
-    return runs[2].since(runs[1], 2 * JOBS)
+    return runs[2].since(runs[1], 2 * jobs)
 
 
 def table(columns: Mapping[str, Mapping[str, str]]) -> str:

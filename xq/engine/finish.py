@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import NoneType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotOwner, SessionLost, WrongState, shown
@@ -42,6 +42,14 @@ class Asked:
 ACK: Final = Asked("ack", NONE, NONE)
 
 
+class Work(Protocol):
+    """A taken task that a function works on, and may finish by a call of its own."""
+
+    taken: Taken
+    finished: str  # the event by which a call of this process has finished the task
+    in_doubt: bool  # within a transaction, which may be rolled back
+
+
 class Finish(Generic[T]):
     """Move named tasks of one queue."""
 
@@ -54,10 +62,12 @@ class Finish(Generic[T]):
         self.batches = batches
         self.log = batches.log
         self.in_doubt = in_doubt
+        self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
         self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
         self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
+        self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)
 
     # one task
 
@@ -85,19 +95,36 @@ class Finish(Generic[T]):
             transition = self.tasks.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
                 return self.tasks.returned(self.look(parts)[0])
-            connection = self.database.begin()
-            binding = self.database.binding or self.database.open()
-            if transition.target == TAKEN and transition.enters:
-                moved = self._taken(binding, asked, transition, parts, token)
-            elif self.store.may_fail_to_read:  # reading the row back may raise: then undo the move
-                again = partial(self._read, binding, asked, transition, parts, token)
-                moved = self.database.unit(again, transaction=True)
-            else:
-                moved = self._read(binding, asked, transition, parts, token, connection)
-            if moved:
+            if moved := self._moved(asked, transition, parts, token):
                 return moved[0]
             state = self._find(asked, parts, token)
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
+
+    def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
+        """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
+        connection = self.database.begin()
+        binding = self.database.binding or self.database.open()
+        if transition.target == TAKEN and transition.enters:
+            return self._taken(binding, asked, transition, parts, token)
+        if self.store.may_fail_to_read:  # reading the row back may raise: then undo the move
+            again = partial(self._read, binding, asked, transition, parts, token)
+            moved = self.database.unit(again, transaction=True)
+        else:
+            moved = self._read(binding, asked, transition, parts, token, connection)
+        if moved and self.working and transition.target != TAKEN:
+            self._note_finished(asked.event, parts, token)
+        return moved
+
+    def _note_finished(self, event: str, parts: Parts, token: str | None) -> None:
+        """Note in the work on a task, if this process works on it, that the task is taken no more."""
+        work = self.working.get(parts)
+        if work is None or token not in (None, work.taken.token):
+            return
+        if work.taken.token is None and event == "release":
+            # If another thread takes it again, it looks like an undone release, so no later look decides.
+            self.store.after_commit(lambda: setattr(work, "finished", event))
+        else:
+            work.finished, work.in_doubt = event, self.store.in_transaction()
 
     def _read(
         self,
@@ -171,16 +198,10 @@ class Finish(Generic[T]):
 
         return self.database.unit(run, transaction=True)
 
-    def kill_if_taken_by(self, task: Taken) -> T | None:
-        """Kill a task if `task` still owns it, and return it; else None. Raises NotFound."""
-
-        def kill() -> T | None:
-            self.database.begin_writing()
-            if self.database.dialect.lock:
-                self.database.execute(self.database.dialect.lock_task, named(task.parts))
-            return self.one("kill", task) if self.is_taken_by(task) else None
-
-        return self.database.unit(kill, transaction=True)
+    def kill_if_taken_by(self, task: Taken) -> None:
+        """Kill a task if `task` still owns it."""
+        fenced = replace(self.tasks.choose(TAKEN, "kill", NONE), fenced=True)
+        self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
     def is_taken_by(self, task: Taken) -> bool:
         """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
@@ -369,7 +390,10 @@ class Finish(Generic[T]):
                 ) from error
             return self.tasks.returned_all(rows)
 
-        return self.database.unit(move, transaction=True)
+        moved = self.database.unit(move, transaction=True)
+        for parts, token in identified if self.working and event in self._ends else ():
+            self._note_finished(event, parts, token)
+        return moved
 
     def _written(
         self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object

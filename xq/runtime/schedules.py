@@ -46,6 +46,7 @@ DAY: Final = timedelta(days=1)
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
+DECLARED: Final = '"declared": true'  # in the task of such a schedule, as JSON
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # of a spec, or of its task
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every n seconds (60, or a timedelta), once (a datetime), or "
@@ -83,7 +84,16 @@ class Schedules(Generic[T]):
         self, spec: object, task: object, name: str | None, tz: str | tzinfo | None, options: Mapping[str, Any]
     ) -> str:
         """Store a schedule, and return its name. Raises BadType, BadValue, FeatureOff."""
-        return self._store(*self._checked(spec, task, name, tz, options), may_have_ended=False)
+        name, described, put = self._checked(spec, task, name, tz, options)
+
+        def store() -> None:
+            first = _first(described, self.database.now_us())
+            if (put,) not in map(tuple, self.database.execute(self.database.dialect.task_of_schedule, {"name": name})):
+                self._try({name: put})
+            self._store(name, described, put, first)
+
+        self.database.unit(store, transaction=True)
+        return name
 
     def _checked(
         self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
@@ -103,42 +113,39 @@ class Schedules(Generic[T]):
             raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
         return name, described, put
 
-    def _store(self, name: str, described: Mapping[str, Any], put: str, *, may_have_ended: bool) -> str:
-        text = json.dumps(described, sort_keys=True)
-        given = {"name": name, "spec": text, "task": put}
+    def _store(self, name: str, described: Mapping[str, Any], put: str, first: int | None) -> None:
+        """Store a schedule that fires `first` at this time, in microseconds; if only its task is new, as it did."""
+        dialect, given = self.database.dialect, {"name": name, "spec": _stored(described), "task": put}
+        self.database.execute(dialect.add_schedule, {**given, "next_us": first})
+        ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
+        if (was, had) != (given["spec"], put):
+            next_us = next_us if was == given["spec"] else first
+            self.database.execute(dialect.set_schedule, {**given, "next_us": next_us})
 
-        def store() -> None:
-            self.database.begin_writing()
-            dialect = self.database.dialect
-            ((now,),) = self.database.execute(dialect.time_us)
-            first = _next(described, now, now) if may_have_ended else _first(described, now)
-            if (name, text, put) not in {tuple(row[:3]) for row in self.database.execute(dialect.schedules)}:
-                self._try(name, put)
-            self.database.execute(dialect.add_schedule, {**given, "next_us": first})
-            ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
-            if was != text:
-                next_us = first
-            if (was, had) != (text, put):
-                self.database.execute(dialect.set_schedule, {**given, "next_us": next_us})
-
-        self.database.unit(store, transaction=True)
-        return name
-
-    def _try(self, name: str, put: str) -> None:
-        """Put the task of a schedule, and undo it. Raises BadValue if no firing could put it."""
-        what = json.loads(put)
-        try:
-            with self.store.atomic():
-                self.inserts.put([what["task"]], what["options"])
-                raise RollBack
-        except (RollBack, Full, Duplicate, WrongState):
-            return  # it may be put later
-        except Exception as error:
-            kind = self.store.classify(error)
-            if kind in FAULTS - {ErrorKind.DUPLICATE}:
-                raise BadValue(f"correct the task of the schedule {name!r}, which cannot be put: {error}") from error
-            if kind is not ErrorKind.DUPLICATE:
-                raise
+    def _try(self, puts: Mapping[str, str]) -> None:
+        """Put the tasks of schedules, by name, and undo that. Raises BadValue if no firing could put one."""
+        left, is_first = list(puts.items()), True
+        while left:
+            try:
+                with self.store.atomic():  # one savepoint, unless a put fails: then that one is tried alone
+                    is_first = True
+                    while left:
+                        what = json.loads(left[-1][1])
+                        self.inserts.put([what["task"]], what["options"])
+                        left.pop()
+                        is_first = False
+                    raise RollBack
+            except (RollBack, Full, Duplicate, WrongState):
+                pass
+            except Exception as error:
+                kind = self.store.classify(error)
+                if kind in FAULTS - {ErrorKind.DUPLICATE}:
+                    told = f"correct the task of the schedule {left[-1][0]!r}, which cannot be put: {error}"
+                    raise BadValue(told) from error
+                if kind is not ErrorKind.DUPLICATE:
+                    raise
+            if is_first and left:
+                left.pop()  # it may be put later
 
     def _declarations(self, given: object) -> list[tuple[str, dict[str, Any], str]] | None:
         """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
@@ -173,12 +180,17 @@ class Schedules(Generic[T]):
 
         def replace() -> None:
             self.database.begin_writing()
-            for name, described, put in declared:
-                self._store(name, described, put, may_have_ended=True)
-            names = {name for name, *_ in declared}
-            for name, _, put, _ in self.database.execute(self.database.dialect.schedules):
-                if name not in names and _mapping(put).get("declared"):
-                    self.database.execute(self.database.dialect.drop_schedule, {"name": name})
+            dialect = self.database.dialect
+            rows = self.database.execute(dialect.declared_schedules, {"mark": f"%{DECLARED}%"})
+            stored = {name: (spec, put) for name, spec, put in rows if _mapping(put).get("declared")}
+            new = [each for each in declared if stored.get(each[0]) != (_stored(each[1]), each[2])]
+            self._try({name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put})
+            if new:
+                ((now,),) = self.database.execute(dialect.time_us)
+                for name, described, put in new:
+                    self._store(name, described, put, _next(described, now, now))
+            for name in sorted(stored.keys() - {name for name, *_ in declared}):
+                self.database.execute(dialect.drop_schedule, {"name": name})
 
         self.database.unit(replace, transaction=True)
 
@@ -304,6 +316,11 @@ def _named_by(put: Mapping[str, Any]) -> str:
     """Return the name of a schedule that the application has not named: its task, and the options if there are any."""
     name = json.dumps(put if put["options"] else put["task"], sort_keys=True)
     return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
+
+
+def _stored(described: Mapping[str, Any]) -> str:
+    """Return a spec as the database has it."""
+    return json.dumps(described, sort_keys=True)
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -36,12 +37,20 @@ LEFT_OUT = " [...] "
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
 
 
-class Attempt(NamedTuple):
+@dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
+class Attempt:
     """One attempt at one task."""
 
     task: Any  # as the handler gets it
     taken: Taken  # what names the task, and this take, in a call
     number: int  # of its takes; 0 without the role attempts
+    finished: str = ""  # the event by which the function itself has finished the task
+    in_doubt: bool = False  # within a transaction, which may be rolled back
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker has to ack the task, as far as it is known."""
+        return self.in_doubt or not self.finished
 
 
 class Batch(list[T]):
@@ -66,13 +75,6 @@ class Definition(NamedTuple):
     counts: bool  # whether the role attempts has the number of an attempt
     ttr: float | None  # seconds, of each task
     own_ttr: Timer | None  # if the tasks may have their own
-
-
-class Finished(NamedTuple):
-    """The function has finished its task by `finish`."""
-
-    event: str
-    in_doubt: bool  # within a transaction, which may be rolled back
 
 
 class Attempts(Generic[T]):
@@ -126,6 +128,7 @@ class Attempts(Generic[T]):
                 own = ttr_of(timer, partial(tell.in_role, task))
                 if own is not None and (ttr is None or own < ttr):
                     ttr = own
+            self._moves.working[attempt.taken.parts] = attempt
         self._leave_slots(len(tasks) - len(attempts))
         if not attempts:
             return None
@@ -187,32 +190,28 @@ class Attempts(Generic[T]):
         """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
         return not (self.stop.is_set() or lease.is_lost)
 
-    def call(self, lease: Lease) -> Finished | None:
-        """Call the function. Return how it has finished the task by `finish`, or None if it has not."""
+    def call(self, lease: Lease) -> None:
+        """Call the function."""
         if not self.options.finishes:
             self.worker.call(lease.task)
-            return None
+            return
         (attempt,) = lease.taken
-        finished: Finished | None = None
 
         def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
-            nonlocal finished
-            within, taken = self.store.in_transaction(), attempt.taken
-            move = partial(self._moves.one, event, taken, options, update)
-            moved: T | None = self._finish(move, _raise, repeats=not within)
-            # Without a token, a released task that another thread has taken again looks like an undone release.
-            in_doubt = within and moved is not None and (taken.token is not None or event != "release")
-            finished = Finished(event, in_doubt)
+            move = partial(self._moves.one, event, attempt.taken, options, update)
+            moved: T | None = self._finish(move, _raise, repeats=not self.store.in_transaction())
             return moved
 
         self.worker.call(lease.task, self.worker.finishing(finish))
-        return finished
+
+    def may_be_undone(self, lease: Lease) -> bool:
+        """Return whether the function has called `finish` in a transaction: if that was rolled back, it has failed."""
+        return self.options.finishes and bool(lease.taken[0].in_doubt)
 
     def end(
         self,
         lease: Lease,
         error: BaseException | None = None,
-        finished: Finished | None = None,
         acked: Collection[Parts] = (),
     ) -> None:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
@@ -225,15 +224,14 @@ class Attempts(Generic[T]):
             elif error is not None:
                 for attempt in lease.taken:
                     self._failed(attempt, error)
-            elif finished is None:
-                self._ack_each(lease, acked)
-            elif finished.in_doubt:
+            elif self.may_be_undone(lease):
                 (attempt,) = lease.taken
                 failed = partial(self._failed, attempt)
                 if self._finish(partial(self._check_finished, attempt.taken), failed, expected=LOST):
-                    self._log_done(lease, event=finished.event)
+                    attempt.in_doubt = False
+                    self._log_done(lease)
             else:
-                self._log_done(lease, event=finished.event)
+                self._ack_each(lease, acked)
         finally:
             self.drop(lease)
 
@@ -245,7 +243,7 @@ class Attempts(Generic[T]):
             return moves.ack_those(moves.database.begin(), done)
 
         # If the database refuses one, all are acked one after the other.
-        self._drop_acked(leases, done, self._finish(ack, lambda error: None) or [] if done else [])
+        self._drop_acked(leases, done, self._finish(ack, lambda error: None) if done else [])
 
     def ack_and_take(
         self, leases: Sequence[Lease], take: Callable[[Callable[[str | None], None]], list[T]]
@@ -285,16 +283,21 @@ class Attempts(Generic[T]):
 
     def _done(self, leases: Sequence[Lease]) -> list[Taken]:
         """Return what is to be acked of these leases, whose functions have returned."""
-        if self.options.batch:
-            return [attempt.taken for lease in leases for attempt in _done(lease)]
-        return [lease.taken[0].taken for lease in leases]
+        return [attempt.taken for lease in leases for attempt in _done(lease) if attempt.is_open]
 
-    def _drop_acked(self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]]) -> None:
-        """Drop these leases, whose acked rows these are. Ack those that are missing one by one, to know the reason."""
-        if sum(map(len, acked)) < len(done):
+    def _drop_acked(
+        self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]] | None
+    ) -> None:
+        """Drop these leases, whose acked rows these are; None if the database has refused to ack some of them.
+
+        Ack those that are missing one by one, to know the reason, but those that the function itself has finished.
+        """
+        if acked is None or sum(map(len, acked)) < len(done):
             key_of = self._moves.tasks.key_of
-            keys = {key_of(row) for rows in acked for row in rows}
+            keys = {key_of(row) for rows in acked or () for row in rows}
             for lease in leases:
+                for attempt in lease.taken if acked is not None else ():
+                    attempt.in_doubt &= attempt.taken.parts in keys  # else its transaction was committed
                 self.end_unacked(lease, keys)
             return
         if self.options.batch:
@@ -309,6 +312,10 @@ class Attempts(Generic[T]):
         """End leases, and free the slots of their tasks."""
         slots = sum(len(lease.taken) for lease in leases if lease in self.heart.leases)
         self.heart.remove(*leases)
+        working = self._moves.working
+        for attempt in [attempt for lease in leases for attempt in lease.taken]:
+            if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
+                del working[key]
         self._leave_slots(slots)
 
     def give_back(self, lease: Lease) -> None:
@@ -407,15 +414,19 @@ class Attempts(Generic[T]):
 
     def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> None:
         for attempt in _done(lease):
-            failed = partial(self._failed, attempt)
-            ack = partial(self._move, "ack", attempt.taken)
-            if attempt.taken.parts in acked or self._finish(ack, failed, expected=(NotFound, WrongState)):
-                self._log_done(lease, attempt)
+            if attempt.is_open and attempt.taken.parts not in acked:
+                ack = partial(self._moves.one, "ack", attempt.taken)
+                if not self._finish(ack, partial(self._failed, attempt), expected=(NotFound, WrongState)):
+                    continue
+                attempt.in_doubt = False
+            self._log_done(lease, attempt)
         self._fail_named(lease)
 
-    def _log_done(self, lease: Lease, *attempts: Attempt, event: str = "ack") -> None:
-        took, ended = lasting(time.monotonic() - lease.started_at), ENDED.get(event, f"is finished by {event}")
+    def _log_done(self, lease: Lease, *attempts: Attempt) -> None:
+        took = lasting(time.monotonic() - lease.started_at)
         for attempt in attempts or _done(lease):
+            event = "ack" if attempt.is_open else attempt.finished
+            ended = ENDED.get(event, f"is finished by {event}")
             self.log.info(
                 "task %s %s after %s", self._key(attempt.taken), ended, took, extra=self._extra(attempt, event)
             )
@@ -561,9 +572,6 @@ class Attempts(Generic[T]):
         """Return the fields of a record in the log."""
         key = self._moves.tasks.app_key(attempt.taken.parts)
         return {"queue": self.store.name, "key": key, "attempt": attempt.number, "event": event}
-
-    def _move(self, event: str, task: Taken, **options: float) -> T:
-        return self._moves.one(event, task, options)
 
     def _give_back(self, attempt: Attempt, called: bool) -> None:
         """Release a task. If the function was not called with it, the take was no attempt."""

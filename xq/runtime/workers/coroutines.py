@@ -52,6 +52,7 @@ class Coroutines(Pool[T]):
         self._waiting = Callers(len(sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
         self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
+        self._joins = workers * len(sources) == 1  # whether the next take acks them: it comes at once
         self._acks: asyncio.Future[None] | None = None
         self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
         self.attempts.end_unacked = self._unacked.__setitem__
@@ -132,12 +133,14 @@ class Coroutines(Pool[T]):
                 continue
             n = budget.reserve(size if waits else size * (self._workers - len(running)))
             if not n:
+                await self._ack_rest()
                 if budget.is_spent:
                     break
                 await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
                 continue
             try:
-                take = partial(self._take, source, n, timeout if waits else 0)
+                finished = list(self._finished) if self._joins else []
+                take = partial(self._take, source, n, timeout if waits else 0, finished)
                 taken, leases = await self._call(take, self._waiting if waits else None)
             except NoSlot:
                 budget.settle(n, 0)
@@ -154,7 +157,9 @@ class Coroutines(Pool[T]):
                 running.add(attempt)
                 attempt.add_done_callback(running.discard)
                 attempt.add_done_callback(lambda _: ended.set())
-            if taken:
+            if self._joins and self._unacked:
+                await self._end_all_unacked()
+            elif taken:
                 waits = False
             elif timeout and not waits:
                 waits = True  # the next take
@@ -166,10 +171,20 @@ class Coroutines(Pool[T]):
                 await asyncio.sleep(PAUSE)
             else:
                 break
+        await self._ack_rest()
 
-    def _take(self, source: Supply[T], n: int, timeout: float) -> tuple[int, list[Lease]]:
-        """Take up to `n` tasks. Return how many they are, and the leases of the functions to call."""
-        tasks, size = self.attempts.take(source, n, timeout), self._options.batch or 1
+    def _take(self, source: Supply[T], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
+        """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' leases."""
+        tasks, size, looks = list[T](), self._options.batch or 1, True
+        if finished:
+            found = self.attempts.ack_and_take(finished, partial(source.take_within, n))
+            if found is None:
+                self.attempts.ack(finished)
+            for each in finished:
+                del self._finished[each]
+            tasks, looks = found or [], not self._unacked and (found is None or self._program.until_empty)
+        if looks and not tasks:
+            tasks = self.attempts.take(source, n, timeout)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return 0, []
@@ -205,10 +220,12 @@ class Coroutines(Pool[T]):
                 late = TimeoutError(f"the function runs for longer than {self._options.timeout} s")
                 cancelled = raised.__cause__ or raised  # its traceback shows where the function stood
                 error = late.with_traceback(cancelled.__traceback__)
-        if error is None and not (isinstance(lease.task, Batch) and lease.task.failed):
-            await self._ack(lease)
-        else:
+        if error is not None or (isinstance(lease.task, Batch) and lease.task.failed):
             await self._call(partial(self.attempts.end, lease, error), self._waiting)
+        elif self._joins:
+            self._finished[lease] = None
+        else:
+            await self._ack(lease)
 
     async def _ack(self, lease: Lease) -> None:
         """Ack tasks whose function has returned, with those of other coroutines."""
@@ -217,8 +234,22 @@ class Coroutines(Pool[T]):
             if self._acks is None or self._acks.done():
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
+        await self._end_unacked(lease)
+
+    async def _end_unacked(self, lease: Lease) -> None:
         if (acked := self._unacked.pop(lease, None)) is not None:
             await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting)
+
+    async def _end_all_unacked(self) -> None:
+        for lease in list(self._unacked):
+            await self._end_unacked(lease)
+
+    async def _ack_rest(self) -> None:
+        """Ack what no take will ack."""
+        if self._joins:
+            for lease in list(self._finished):
+                await self._ack(lease)
+            await self._end_all_unacked()
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)

@@ -343,7 +343,7 @@ class Threads(Pool[T]):
         try:
             with self._store.at_work(), leased(lease):
                 try:
-                    finished = attempts.call(lease)
+                    attempts.call(lease)
                 finally:
                     if self._options.timeout is not None:
                         with self._timing:
@@ -354,8 +354,8 @@ class Threads(Pool[T]):
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
             return
-        if finished is not None:
-            attempts.end(lease, finished=finished)
+        if attempts.may_be_undone(lease):
+            attempts.end(lease)
             return
         hand.add(lease)
         if hand.waiting and not self._any_finished.is_set():
