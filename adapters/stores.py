@@ -78,6 +78,10 @@ class Of(Protocol):
     def atomic(self) -> AbstractContextManager[object]: ...
 
 
+class NoPipelineError(Exception):
+    """The first of two calls needs rows before the second begins. It has sent nothing."""
+
+
 class Connection:
     """The connection of one thread. Implements `xq.core.ports.Connection`."""
 
@@ -120,7 +124,14 @@ class Connection:
                 return self._send_ahead((sql, values))[-1]
             return self.driver.rows(self._run(sql, values))
         except BaseException as error:
+            if not self.in_transaction:
+                self._undo(error)
             self.store.failed(error)
+
+    @property
+    def begins(self) -> bool:
+        """Whether the next statement is a transaction of its own, alone."""
+        return not (self.in_transaction or self.gathers or self.ahead)
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
         """Run a statement on a new cursor, and return that."""
@@ -153,7 +164,8 @@ class Connection:
                 return work(self, values)
             with self.store.atomic():
                 return work(self, values)
-        self.gathers = False  # its statements depend on each other's rows
+        if self.gathers:  # its statements depend on each other's rows
+            raise NoPipelineError
         try:
             self._control(self.driver.begin)
             self.in_transaction = True

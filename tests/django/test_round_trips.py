@@ -106,4 +106,5 @@ def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
     with backend():
         install(django_db)
         found["django.tasks"] = of_tasks(counter)
+    print(table(found))
     assert table(found) == EXPECTED[request.node.callspec.params["django_db"]].strip("\n")

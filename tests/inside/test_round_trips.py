@@ -78,4 +78,5 @@ def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
     shared_db.close()
     counter = counter_of(monkeypatch)
     found = {name: measured(counter, queue) | minute(counter, queue) for name, queue in of_peewee(shared_db).items()}
+    print(table(found))
     assert table(found) == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")

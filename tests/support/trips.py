@@ -153,6 +153,8 @@ class Counter:
                 word, number = text.split(None, 1)[0].upper(), id(connection)
                 if word in ("COMMIT", "ROLLBACK") and " TO " not in text:
                     within.discard(number)
+                elif text.startswith("BEGIN NOT ATOMIC"):
+                    pass  # a block, which is as large as a transaction, or within one
                 elif word in ("BEGIN", "START") or not (word == "SET" or connection.get_autocommit()):
                     within.add(number)
                 self._count(text, turn=True, ends=number not in within and "AUTOCOMMIT" not in text)

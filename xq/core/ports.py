@@ -319,6 +319,10 @@ class Connection(Protocol):
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
+    @property
+    def begins(self) -> bool:
+        """Whether the next statement is a transaction of its own, without others."""
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and return all its rows. Raises as `Store.execute`."""
 
@@ -335,7 +339,8 @@ class Connection(Protocol):
         """Return `first()` and `then()`, run as one transaction, in which each `atomically` joins without a savepoint.
 
         So both must catch no error. In a pipeline, the statements of `first` are sent with the first one of `then`, and
-        the lists of their rows are filled then. They stay empty if `then` handles an error of those.
+        the lists of their rows are filled then. They stay empty if `then` handles an error of those. If `first` runs
+        statements that need each other's rows, it raises before it sends one.
         """
 
 

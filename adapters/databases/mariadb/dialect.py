@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.server import ROLL_UP, Server
+from xq.adapters.databases.records import QUEUES, RATES
+from xq.adapters.databases.server import PART, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
+from xq.adapters.drivers import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
@@ -39,22 +40,21 @@ from xq.core.ports import (
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 2), '{PART}', xq_now, '{PART}')"  # the context at that time
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
 PER_CHANGE = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
+ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
-class _Locked(NamedTuple):
-    """The parts of a statement that changes a given number of locked rows."""
-
-    change: Run
-    back: Run | None
-
-
 class Mariadb(MariadbObjects):
-    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again."""
+    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
+
+    One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
+    """
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
@@ -213,6 +213,9 @@ class Mariadb(MariadbObjects):
         found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
+    def not_by_index(self, column: str) -> str:
+        return f"CONCAT({column})" if self.source.roles["status"].kind == "text" else f"0 + {column}"
+
     has_partial_indexes = False
     by_primary = " FORCE INDEX (PRIMARY)"
 
@@ -263,14 +266,29 @@ class Mariadb(MariadbObjects):
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """Return the parts of a statement that lock its rows."""
+        table, one, keys = self.table_in_schema, rows.way in ONE, ", ".join(self.keys)
+        into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
+        found = {"lock": self._locked(rows, f"{columns}{into}")}
         utubes = self.heads_for(rows)
-        _, *others = utubes.candidates([columns], rows) if utubes else [""]
-        found = {"lock": self._locked(rows, columns)}
+        _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            among = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE :chosen"
+            among, ordered = f"SELECT {keys}{into} FROM {table}", f"ORDER BY {self.order} LIMIT {self.limit(rows)}"
             found["others"] = f"{query}{self.lock} SKIP LOCKED"
-            found["among"] = f"{among} ORDER BY {self.order} LIMIT {self.limit(rows)}"
+            # The block reads the rows that it has locked, whatever the snapshot of the transaction shows.
+            found["among"] = (
+                f"{among}{self.by_primary} WHERE {' OR '.join(map(self._is_row, NAMES))} {ordered}{self.lock}"
+                if one
+                else f"{among} WHERE :chosen {ordered}"
+            )
         return found
+
+    def _variables(self, name: str) -> list[str]:
+        """Return the variables of a block for a key."""
+        return [f"xq_{name}{i}" for i in range(len(self.keys))]
+
+    def _is_row(self, name: str) -> str:
+        """Return the condition of the row of the key in these variables. It finds none, at once, if they are NULL."""
+        return " AND ".join(f"{key} = {it}" for key, it in zip(self.keys, self._variables(name), strict=True))
 
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
@@ -281,11 +299,21 @@ class Mariadb(MariadbObjects):
         table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
+        chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
         return Statement(
-            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
+            f"UPDATE {table}{self.by_primary} SET {self.sets(change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
-            back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
+            charge=self.charging(chosen) if self.is_charged(rows, change) else "",
+            back=f"SELECT {self.columns} FROM {table} WHERE {chosen}",
+        )
+
+    def charging(self, task: str) -> str:
+        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
+        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {task})"
+        return (
+            f"{self._adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self._charged} "
+            f"WHERE {self._my_buckets} AND bucket = {bucket} AND full_us <= {self._latest}"
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
@@ -293,9 +321,16 @@ class Mariadb(MariadbObjects):
         if rows.way == "all":
             deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.sets_context}"
             return Statement(deleted, names=names)
+        # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
+        in_order = f"ORDER BY {', '.join(self.keys)} LIMIT"
+        if rows.way in ("key", "keys"):
+            # It accepts no FORCE INDEX here. By the index of states it would lock the tasks that others have taken.
+            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.roles['owner']})")
+            some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
+            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.sets_context} {in_order} {some}"
+            return Statement(f"{deleted} RETURNING {returned}", names=names)
         return Statement(
-            # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
-            f"DELETE FROM {table} WHERE :chosen AND {self.sets_context} ORDER BY {', '.join(self.keys)} LIMIT :many",
+            f"DELETE FROM {table} WHERE :chosen AND {self.sets_context} {in_order} :many",
             names=names,
             **self._locks(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
         )
@@ -315,22 +350,28 @@ class Mariadb(MariadbObjects):
         store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        if ":listed" in (statement.lock or statement.sql):
+            find: Run = partial(self._run_listed, statement.lock or statement.sql)
+        else:
+            find = self.query(statement.lock) if statement.lock else super().run_alone(statement, width)
         if not statement.lock:
-            return super().run_alone(statement, width)
-        find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
+            return find
+        if ":chosen" not in statement.sql:
+            return self._in_a_block(statement)
+        others = self.query(statement.others) if statement.others else None
         wide = len(self.keys)
-        of_size: dict[int, _Locked] = {}  # by the number of the rows
+        of_size: dict[int, Run] = {}  # by the number of the rows
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
             many = len(found)
-            run = of_size.get(many) or of_size.setdefault(many, self._locked_rows(statement, many))
+            run = of_size.get(many) or of_size.setdefault(many, self._changing(statement, many))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
-            run.change(connection, values)
-            return run.back(connection, values) if run.back else [row[: len(row) - wide] for row in found]
+            back = run(connection, values)
+            return back if statement.back else [row[: len(row) - wide] for row in found]
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            found = self._find_listed(statement, connection, values) if "keys" in values else find(connection, values)
+            found = find(connection, values)
             more = others(connection, values) if others else []
             if found and more:
                 found = self._among(statement, connection, values, [*found, *more])
@@ -340,10 +381,39 @@ class Mariadb(MariadbObjects):
 
         return partial(OpenConnection.atomically, work=run)
 
-    def _find_listed(self, statement: Statement, connection: Connection, values: Values) -> list[Row]:
+    def _in_a_block(self, statement: Statement) -> Run:
+        """Return a function that runs all parts of a statement of one row in a block: one round trip."""
+        mine, other = map(self._variables, NAMES)
+        steps = [
+            f"DECLARE {name} TYPE OF {self.table_in_schema}.{key}"
+            for names in ((mine, other) if statement.others else (mine,))
+            for name, key in zip(names, self.keys, strict=True)
+        ]
+        steps.append(statement.lock)
+        if statement.others:
+            steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
+        change = f"{statement.sql}; {statement.back}"
+        if statement.charge:
+            unlimited = f"SELECT {self._bucket} IS NULL FROM {self.table_in_schema} WHERE {self._is_row(NAMES[0])}"
+            refused = f"SELECT {', '.join(['NULL'] * len(self.source.fields))}"  # the bucket has become empty
+            otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
+            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
+        text = "; ".join([*steps, change])
+        if statement.charge:  # one time for the take, its charge and its history
+            text = f"DECLARE xq_now DOUBLE DEFAULT {self.now}; {filled(text, now='xq_now', context=TIMED)}"
+        text, values_of = self.filled(_block(text))
+        alone = as_transaction(text)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return connection.execute(alone if connection.begins else text, values_of(values))
+
+        return run
+
+    def _run_listed(self, sql: str, connection: Connection, values: Values) -> list[Row]:
         parts = json.loads(values["keys"])
-        lock = filled(statement.lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
-        return self.execute(connection, lock, {**values, **{f"l{i}": part for i, part in enumerate(parts)}})
+        listed = {f"l{i}": part for i, part in enumerate(parts)}
+        text = filled(sql, listed=", ".join(f":{name}" for name in listed))
+        return self.execute(connection, text, {**values, **listed, "many": len(parts)})
 
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
         wide = len(self.keys)
@@ -352,12 +422,10 @@ class Mariadb(MariadbObjects):
         meant = set(map(tuple, self.execute(connection, among, {**values, **self._named(keys)})))
         return [row for row in found if tuple(row[-wide:]) in meant]
 
-    def _locked_rows(self, statement: Statement, many: int) -> _Locked:
-        chosen = self._chosen(many)
-        return _Locked(
-            self.query(filled(statement.sql, chosen=chosen)),
-            self.query(filled(statement.back, chosen=chosen)) if statement.back else None,
-        )
+    def _changing(self, statement: Statement, many: int) -> Run:
+        """Return a function that changes so many locked rows, and reads them back."""
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
+        return self.query(filled(both, chosen=self._chosen(many)))
 
     def _each(self, many: int) -> list[str]:
         """Return SQL of the keys of `many` rows."""
@@ -429,6 +497,10 @@ class Mariadb(MariadbObjects):
 
     def has_unique_value(self, guard: Guard) -> str:
         return f"{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
+
+
+def _block(*statements: str) -> str:
+    return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"
 
 
 def _in_history(field: Field, part: str) -> str:
