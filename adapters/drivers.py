@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, Address, Driver, ErrorKind, Joins, Row, ServerDriver
+from xq.core.ports import PASSING, Address, Driver, ErrorKind, Joins, Row, Sent, ServerDriver
 
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ class Psycopg(_Server):
         own = self._prepares(cursor.connection) and len(sql) < SHORT and bool(values)
         cursor.execute(sql, values or None, prepare=True if own else None)
 
-    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = [cursor() for _ in statements]
         connection = made[0].connection
         if self._prepares(connection):
@@ -262,6 +262,12 @@ class Psycopg(_Server):
             self.close_if_unfinished(connection, error)
             raise
         return [self.rows(each) for each in made]
+
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        # Not an INSERT with a condition: PostgreSQL finds the types of its values only in an INSERT of VALUES.
+        *_, room = self.pipelined(cursor, [(self.begin, ()), turn, look])
+        found, *_ = self.pipelined(cursor, [then, ("COMMIT", ())] if room else [("ROLLBACK", ())])
+        return found
 
     def _plan_anew(self, connection: Any) -> bool:
         """Discard the plans of prepared statements once per PLANNED seconds. Returns whether it did.
@@ -379,7 +385,7 @@ class Pymysql(_Server):
         text: str = cursor.mogrify(sql, values or None)
         return text
 
-    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = cursor()
         self.execute(made, as_transaction("; ".join(self._text(made, *each) for each in statements)), ())
         found = self._results(made)
@@ -388,6 +394,12 @@ class Pymysql(_Server):
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if not isinstance(error, connection.Error):  # the next statement might read the result of this one
             connection._force_close()
+
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        made = cursor()
+        before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
+        self.execute(made, as_transaction(f"{before}; IF EXISTS ({condition}) THEN {wanted}; END IF"), ())
+        return self.rows(made)
 
     def rows(self, cursor: Any) -> list[Row]:
         found = self._results(cursor)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, PipelineDriver, Row
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, PipelineDriver, Row, Sent
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -99,8 +99,6 @@ class Connection:
         "store",
     )
 
-    pipelines = True  # whether statements may be sent together, if the driver can
-
     def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
         self.driver = driver
@@ -129,8 +127,11 @@ class Connection:
             self.store.failed(error)
 
     @property
+    def pipelines(self) -> bool:
+        return self.driver.joins == "pipeline"
+
+    @property
     def begins(self) -> bool:
-        """Whether the next statement is a transaction of its own, alone."""
         return not (self.in_transaction or self.gathers or self.ahead)
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
@@ -166,12 +167,17 @@ class Connection:
                 return work(self, values)
         if self.gathers:  # its statements depend on each other's rows
             raise NoPipelineError
+        ahead, self.ahead = self.ahead, []
         try:
             self._control(self.driver.begin)
             self.in_transaction = True
+            for sql, its, rows in ahead:
+                rows += self.driver.rows(self._run(sql, its))
             found = work(self, values)
             self._control("COMMIT")
         except BaseException as error:
+            for *_, rows in ahead:
+                rows.clear()
             self._undo(error)
             self.store.failed(error)
         finally:
@@ -179,7 +185,7 @@ class Connection:
         return found
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
-        if self.pipelines and self.driver.joins == "pipeline":
+        if self.pipelines:
             return self._in_a_pipeline(first, then)
 
         def joining(*_: Any) -> tuple[S, R]:
@@ -190,6 +196,13 @@ class Connection:
                 self.joins = False
 
         return self.atomically({}, joining)
+
+    def admitted(self, turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        try:
+            return cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then)
+        except BaseException as error:
+            self._undo(error)
+            self.store.failed(error)
 
     def _in_a_pipeline(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
         self.gathers = True

@@ -117,7 +117,9 @@ class _WatchedConnection(Connection):
     __slots__ = ()
 
     store: DjangoConnections
-    pipelines = False  # each statement is seen by itself
+    @property
+    def pipelines(self) -> bool:
+        return False  # each statement is seen by itself
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
         made = self.cursor()

@@ -71,6 +71,7 @@ class Mariadb(MariadbObjects):
     layout = "11"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
+    turn = "puts = puts + 1"
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
     absent_rows = " FROM DUAL"
     afresh = MariadbObjects.lock
@@ -340,14 +341,13 @@ class Mariadb(MariadbObjects):
         return [f"{self.table}.{key}" for key in self.keys]
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
             # Writes do not conflict with the snapshot here, so what this transaction reads may be old. A locking count
             # would block each connection that moves tasks.
-            look = f"SELECT puts FROM {QUEUES} {mine}"
+            look = f"SELECT puts FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
             if store.execute(f"{look}{self.lock}") != store.execute(look):
                 store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
-        store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
+        super().one_at_a_time(store, within)
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         if ":listed" in (statement.lock or statement.sql):
