@@ -117,6 +117,7 @@ class _WatchedConnection(Connection):
     __slots__ = ()
 
     store: DjangoConnections
+
     @property
     def pipelines(self) -> bool:
         return False  # each statement is seen by itself

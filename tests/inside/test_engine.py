@@ -57,6 +57,29 @@ def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_s
     assert len(waited) == 3
 
 
+class Heard:
+    """A listener, which needs the changes of this process."""
+
+    anybody = True
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, int]] = []
+
+    def changed(self, source: str, target: str, rows: Any) -> None:
+        self.changes.append((source, target, len(rows)))
+
+
+def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task_with_it(make_shared):
+    Task, heard = make_shared({}), Heard()
+    Task.xq.put_many([{}] * 3)
+    observers = Task.xq._observers
+    observers.listeners += (heard,)
+    observers.count()
+    Task.xq.worker(lambda task: None)
+    Task.xq.run(until_empty=True)
+    assert sorted(heard.changes) == [("R", "T", 1)] * 3 + [("T", "X", 1)] * 3
+
+
 VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}
 
 
