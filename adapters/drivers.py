@@ -398,7 +398,10 @@ class Pymysql(_Server):
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         made = cursor()
         before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
-        self.execute(made, as_transaction(f"{before}; IF EXISTS ({condition}) THEN {wanted}; END IF"), ())
+        # A query of its own: in the condition of an IF, InnoDB would lock what it reads.
+        room = f"SELECT EXISTS ({condition}) INTO xq_room; IF xq_room THEN {wanted}; END IF"
+        block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
+        self.execute(made, as_transaction(block), ())
         return self.rows(made)
 
     def rows(self, cursor: Any) -> list[Row]:

@@ -267,19 +267,17 @@ class Mariadb(MariadbObjects):
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """Return the parts of a statement that lock its rows."""
-        table, one, keys = self.table_in_schema, rows.way in ONE, ", ".join(self.keys)
+        one, utubes = rows.way in ONE, self.heads_for(rows)
         into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
         found = {"lock": self._locked(rows, f"{columns}{into}")}
-        utubes = self.heads_for(rows)
         _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            among, ordered = f"SELECT {keys}{into} FROM {table}", f"ORDER BY {self.order} LIMIT {self.limit(rows)}"
             found["others"] = f"{query}{self.lock} SKIP LOCKED"
-            # The block reads the rows that it has locked, whatever the snapshot of the transaction shows.
+            # It locks what is locked already: else the snapshot of the transaction might not show it.
+            either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
-                f"{among}{self.by_primary} WHERE {' OR '.join(map(self._is_row, NAMES))} {ordered}{self.lock}"
-                if one
-                else f"{among} WHERE :chosen {ordered}"
+                f"SELECT {', '.join(self.keys)}{into} FROM {self.table_in_schema}{self.by_primary} WHERE {either} "
+                f"ORDER BY {self.order} LIMIT {self.limit(rows)}{self.lock}"
             )
         return found
 
