@@ -198,8 +198,12 @@ class Connection:
         return self.atomically({}, joining)
 
     def admitted(self, turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        return self._whole(lambda: cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then))
+
+    def _whole(self, run: Callable[[], R]) -> R:
+        """Run what is a transaction of its own."""
         try:
-            return cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then)
+            return run()
         except BaseException as error:
             self._undo(error)
             self.store.failed(error)
@@ -211,7 +215,7 @@ class Connection:
             self.gathers = False
             found = then()
             if self.ahead:  # it sent no statement outside of a transaction
-                self._send_ahead()
+                self._whole(self._send_ahead)
             return started, found
         finally:
             self.gathers, self.ahead = False, []
