@@ -399,7 +399,7 @@ class Pymysql(_Server):
         made = cursor()
         before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
         # A query of its own: in the condition of an IF, InnoDB would lock what it reads.
-        room = f"SELECT EXISTS ({condition}) INTO xq_room; IF xq_room THEN {wanted}; END IF"
+        room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
         block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
         self.execute(made, as_transaction(block), ())
         return self.rows(made)
