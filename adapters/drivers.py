@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, Address, Driver, ErrorKind, Joins, Row, ServerDriver
+from xq.core.ports import PASSING, Address, Driver, ErrorKind, Joins, Row, Sent, ServerDriver
 
 T = TypeVar("T")
 
@@ -24,6 +24,12 @@ COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 # The events of a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest supported servers
+TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block of MariaDB that is a transaction
+
+
+def as_transaction(sql: str) -> str:
+    """Return statements of MariaDB as a block that is a transaction. After an error it has to be rolled back."""
+    return f"{TRANSACTION}{sql}; COMMIT; END"
 
 
 def _kinds(codes: Mapping[ErrorKind, Iterable[T]]) -> Mapping[T, ErrorKind]:
@@ -239,7 +245,7 @@ class Psycopg(_Server):
         own = self._prepares(cursor.connection) and len(sql) < SHORT and bool(values)
         cursor.execute(sql, values or None, prepare=True if own else None)
 
-    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = [cursor() for _ in statements]
         connection = made[0].connection
         if self._prepares(connection):
@@ -256,6 +262,12 @@ class Psycopg(_Server):
             self.close_if_unfinished(connection, error)
             raise
         return [self.rows(each) for each in made]
+
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        # Not an INSERT with a condition: PostgreSQL finds the types of its values only in an INSERT of VALUES.
+        *_, room = self.pipelined(cursor, [(self.begin, ()), turn, look])
+        found, *_ = self.pipelined(cursor, [then, ("COMMIT", ())] if room else [("ROLLBACK", ())])
+        return found
 
     def _plan_anew(self, connection: Any) -> bool:
         """Discard the plans of prepared statements once per PLANNED seconds. Returns whether it did.
@@ -330,7 +342,7 @@ class Pymysql(_Server):
     """pymysql, in autocommit."""
 
     begin = "BEGIN"
-    joins: Joins = ""
+    joins: Joins = "pipeline"
     errors_end_transactions = False
     passing = PASSING | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
@@ -355,22 +367,60 @@ class Pymysql(_Server):
         return connection is None or not connection.open or _is_gone(self.fileno(connection))
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would expand it into several SQL values
-            raise TypeError("a collection is no value")
+        connection: Any = cursor.connection
         # A value that cannot be encoded raises here, before anything is sent, so the connection stays usable.
-        query = cursor.mogrify(sql, values or None).encode(cursor.connection.encoding)
+        query = self._text(cursor, sql, values).encode(connection.encoding)
+        if sql.startswith(TRANSACTION):
+            connection.server_status |= self.IN_TRANSACTION  # an error does not tell; a result overwrites it
         try:
             cursor.execute(query)
         except BaseException as error:
-            self.close_if_unfinished(cursor.connection, error)
+            self.close_if_unfinished(connection, error)
             raise
+
+    @staticmethod
+    def _text(cursor: Any, sql: str, values: Sequence[Any]) -> str:
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would expand it into several SQL values
+            raise TypeError("a collection is no value")
+        text: str = cursor.mogrify(sql, values or None)
+        return text
+
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
+        made = cursor()
+        self.execute(made, as_transaction("; ".join(self._text(made, *each) for each in statements)), ())
+        found = self._results(made)
+        return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if not isinstance(error, connection.Error):  # the next statement might read the result of this one
             connection._force_close()
 
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        made = cursor()
+        before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
+        # A query of its own: in the condition of an IF, InnoDB would lock what it reads.
+        room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
+        block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
+        self.execute(made, as_transaction(block), ())
+        return self.rows(made)
+
     def rows(self, cursor: Any) -> list[Row]:
-        return list(cursor.fetchall()) if cursor.description else []
+        found = self._results(cursor)
+        return found[0] if found else []
+
+    def _results(self, cursor: Any) -> list[list[Row]]:
+        """Return the rows of each statement of a block that returns rows, once the whole block has run."""
+        found: list[list[Row]] = []
+        try:
+            more: Any = True
+            while more:
+                if cursor.description:
+                    found.append(list(cursor.fetchall()))
+                more = cursor.nextset()
+        except BaseException as error:
+            self.close_if_unfinished(cursor.connection, error)
+            raise
+        return found
 
     def classify(self, error: BaseException) -> ErrorKind:
         infinite = "can not be used with MySQL" in str(error)  # inf or nan

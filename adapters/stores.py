@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, Row
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, Row, Sent
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -78,6 +78,10 @@ class Of(Protocol):
     def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
 
 
+class NoPipelineError(Exception):
+    """The first of two calls needs rows before the second begins. It has sent nothing."""
+
+
 class Connection:
     """The connection of one thread. Implements `xq.core.ports.Connection`."""
 
@@ -94,8 +98,6 @@ class Connection:
         "set_up",
         "store",
     )
-
-    pipelines = True  # whether statements may be sent together, if the driver can
 
     def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
@@ -120,7 +122,17 @@ class Connection:
                 return self._send_ahead((sql, values))[-1]
             return self.driver.rows(self._run(sql, values))
         except BaseException as error:
+            if not self.in_transaction:
+                self._undo(error)
             self.store.failed(error)
+
+    @property
+    def pipelines(self) -> bool:
+        return self.driver.joins == "pipeline"
+
+    @property
+    def begins(self) -> bool:
+        return not (self.in_transaction or self.gathers or self.ahead)
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
         """Run a statement on a new cursor, and return that."""
@@ -153,13 +165,19 @@ class Connection:
                 return work(self, values)
             with self.store.atomic(own=True):
                 return work(self, values)
-        self.gathers = False  # its statements depend on each other's rows
+        if self.gathers:  # its statements depend on each other's rows
+            raise NoPipelineError
+        ahead, self.ahead = self.ahead, []
         try:
             self._control(self.driver.begin)
             self.in_transaction = True
+            for sql, its, rows in ahead:
+                rows += self.driver.rows(self._run(sql, its))
             found = work(self, values)
             self._control("COMMIT")
         except BaseException as error:
+            for *_, rows in ahead:
+                rows.clear()
             self._undo(error)
             self.store.failed(error)
         finally:
@@ -167,7 +185,7 @@ class Connection:
         return found
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
-        if self.pipelines and self.driver.joins == "pipeline":
+        if self.pipelines:
             return self._in_a_pipeline(first, then)
 
         def joining(*_: Any) -> tuple[S, R]:
@@ -179,6 +197,17 @@ class Connection:
 
         return self.atomically({}, joining)
 
+    def admitted(self, turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        return self._whole(lambda: cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then))
+
+    def _whole(self, run: Callable[[], R]) -> R:
+        """Run what is a transaction of its own."""
+        try:
+            return run()
+        except BaseException as error:
+            self._undo(error)
+            self.store.failed(error)
+
     def _in_a_pipeline(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
         self.gathers = True
         try:
@@ -186,7 +215,7 @@ class Connection:
             self.gathers = False
             found = then()
             if self.ahead:  # it sent no statement outside of a transaction
-                self._send_ahead()
+                self._whole(self._send_ahead)
             return started, found
         finally:
             self.gathers, self.ahead = False, []

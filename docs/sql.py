@@ -182,9 +182,11 @@ search_path of its own: to set one costs a tenth of a put.
     },
     "MariaDB": {
         "": """
-An UPDATE on MariaDB 10 and 11 returns no rows, and cannot skip locked ones. So a take is three statements in one
-transaction: one locks, one writes, one reads. A column may have a collation without case, so a status is compared
-twice: the first comparison uses the index, and ⟨exact status⟩ decides.
+An UPDATE on MariaDB 10 and 11 returns no rows, and cannot skip locked ones. So a take is three statements: one locks,
+one writes, one reads. xq sends them together as one block (BEGIN NOT ATOMIC), which begins the transaction and
+commits it: one round trip. In your own transaction it does neither. xq_k0 is a variable of the block that holds the
+key. A worker's next take is in the block of its ack. A column may have a collation without case, so a status is
+compared twice: the first comparison uses the index, and ⟨exact status⟩ decides.
 """,
         "put": """
 One INSERT puts the task as ready. `RETURNING` returns the row as MariaDB stored it, with its new key.
@@ -213,7 +215,8 @@ As ack, to the state B. It passes the event context, because callers of `wait()`
 As put, with several rows in one statement: all tasks or none.
 """,
         "take_many": """
-As take: `LIMIT :n` locks up to n tasks, and the other two statements name their keys.
+As take: `LIMIT :n` locks up to n tasks, and the other two statements name their keys. There is no variable for a
+list, so the keys come to xq, which sends the other two as a block: four round trips with BEGIN and COMMIT.
 """,
         "Tables": """
 Triggers only insert into page_xq_count, so transactions do not wait for each other at a counter. The maintenance

@@ -78,18 +78,22 @@ class Selectors(TokenBuckets):
             return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.keys), rows)})"
 
-    def named(self, rows: Selector, of: str = "") -> str:
-        """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`."""
+    def named(self, rows: Selector, of: str = "", by_key: bool = False) -> str:
+        """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`.
+
+        With `by_key` no index that begins with the status can find it.
+        """
+        # A list is found by key: an index that begins with the status would read all taken tasks.
+        status = self.not_by_index(self.roles["status"]) if by_key or rows.way == "keys" else ""
+        state = self.is_state(rows.state, status)
         if rows.way == "key":
             due = f" AND {self.fell_due(rows.column, of)}" if rows.column else ""
-            return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
-        # Found by key: an index that begins with the status would read all taken tasks.
-        state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
+            return f"{self.by_key(of)} AND {state}{due}"
         return f"{self.keys_listed(of, len(self.keys) + (rows.fence == 'takes'))} AND {state}"
 
-    def fence(self, rows: Selector) -> str:
+    def fence(self, rows: Selector, owner: str = "") -> str:
         """Return the fence: a condition that only rows of this session, or with their token, are meant."""
-        owner = self.roles["owner"]
+        owner = owner or self.roles["owner"]
         if rows.fence == "takes":  # found by key, as above: a take may have many tasks
             columns = [*self.keys, self.not_by_index(owner)]
             return f" AND {self.in_list(columns, columns, len(columns))}"

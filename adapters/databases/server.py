@@ -55,11 +55,19 @@ class Server(Dialect):
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", self.has_room(guard)
 
+    turn = "version = version"  # what one put at a time writes to the row of the queue
+
+    @property
+    def in_turn(self) -> str:
+        return f"UPDATE {QUEUES} SET {self.turn} WHERE name = {self.literal(self.source_name)}"
+
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
+        store.change(self.in_turn)
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.run_alone(statement, width)
+        if statement.admitted:
+            run = self._admitted(run, statement, width)
         context = PART.join([event or "write", self.source_name, ""])
         untimed = context + PART
 
@@ -68,18 +76,22 @@ class Server(Dialect):
             values["context"] = untimed if now is None else f"{context}{float(now)!r}{PART}"
             return run(connection, values)
 
-        return self._admitted(in_context, statement) if statement.admitted else in_context
+        return in_context
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         """Return a function that runs a statement whose values have the event context."""
         return self.query(statement.sql, statement.names, width)
 
-    def _admitted(self, run: Run, statement: Statement) -> Run:
+    def _admitted(self, run: Run, statement: Statement, width: int) -> Run:
         """Return `run`, restricted to a queue that has room. Puts run one at a time."""
         look = self.query(statement.admitted)
+        parts = [self.filled(sql) for sql in (self.in_turn, statement.admitted)]
+        parts.append(self.filled(statement.sql, statement.names, width))
 
         def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
             within = connection.in_transaction
+            if connection.begins and connection.pipelines:
+                return connection.admitted(*((sql, values_of(values)) for sql, values_of in parts))
 
             def in_turn(connection: Connection, values: dict[str, Any]) -> list[Row]:
                 self.one_at_a_time(connection, within)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from xq.adapters.databases.records import RATES
 from xq.adapters.databases.terms import Terms
+from xq.core.compile import Change, Selector
+from xq.core.machine import READY, TAKEN
 
 FULL_SINCE = 60_000_000  # microseconds: a take that still waits for a lock has an earlier time
 
@@ -53,22 +55,26 @@ class TokenBuckets(Terms):
         full_us = f"SELECT full_us FROM {RATES} WHERE {self._my_buckets} AND {RATES}.bucket = {self._bucket}"
         return f" AND COALESCE(({full_us}), 0) <= {self._latest}"
 
-    @property
-    def add_bucket(self) -> str:
-        """Returns SQL that adds the bucket of the task of a key, and locks it."""
-        task = f"{self.literal(self.source_name)}, {self._bucket}, 0 FROM {self.table_in_schema} WHERE {self.by_key()}"
-        there = self.on_conflict("queue, bucket", f"full_us = {RATES}.full_us")
-        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {task}{there}"
+    def is_charged(self, rows: Selector, change: Change) -> bool:
+        """Return whether a change of these rows charges the bucket of each."""
+        return bool(self.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
+
+    def charging(self, task: str) -> str:
+        """Return SQL that charges the bucket of the task of this condition. It changes no row if that is empty."""
+        return self._adding(task, str(self._rate[0]), f"{self._charged} WHERE {RATES}.full_us <= {self._latest}")
+
+    def _adding(self, task: str, more: str, update: str) -> str:
+        """Return SQL that adds the bucket of the task of this condition, full after `more`, or updates it."""
+        full_us = f"{self.now_us} + {more}"
+        mine = f"{self.literal(self.source_name)}, {self._bucket}, {full_us} FROM {self.table_in_schema} WHERE {task}"
+        there = self.on_conflict("queue, bucket", f"full_us = {update}")
+        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} AND {self._bucket} IS NOT NULL{there}"
 
     @property
-    def charge_bucket(self) -> str:
-        """Returns SQL that charges the bucket of the task of a key for one task. It changes no row if that is empty."""
-        interval, _ = self._rate
-        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
-        return (
-            f"UPDATE {RATES} SET full_us = CASE WHEN full_us > {self.now_us} THEN full_us ELSE {self.now_us} END"
-            f" + {interval} WHERE {self._my_buckets} AND bucket = {bucket} AND full_us <= {self._latest}"
-        )
+    def _charged(self) -> str:
+        """Returns the new time for a bucket to be full."""
+        full_us = f"{RATES}.full_us"
+        return f"CASE WHEN {full_us} > {self.now_us} THEN {full_us} ELSE {self.now_us} END + {self._rate[0]}"
 
     @property
     def next_bucket(self) -> str:

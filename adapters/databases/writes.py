@@ -57,7 +57,9 @@ class Writes(Selectors, Counters):
     def update(self, rows: Selector, change: Change) -> Statement:
         where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
         return Statement(
-            f"UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}", names=self.brings(change)
+            f"UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}",
+            names=self.brings(change),
+            charge=self.charging(self.by_key()) if self.is_charged(rows, change) else "",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:

@@ -117,7 +117,10 @@ class _WatchedConnection(Connection):
     __slots__ = ("kept",)
 
     store: DjangoConnections
-    pipelines = False  # each statement is seen by itself
+
+    @property
+    def pipelines(self) -> bool:
+        return False  # each statement is seen by itself
 
     def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
         self.kept, joins = kept, kept.joins

@@ -12,7 +12,7 @@ import pytest
 import xq
 from tests.conftest import DATABASES, SERVERS, live
 from tests.factories import task, tasks
-from tests.steps import another_process, bring, is_exact, isolate, refused, row
+from tests.steps import another_process, bring, elsewhere, fail_for, fail_no_more, is_exact, isolate, refused, row
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -129,6 +129,28 @@ def test_work_of_the_application_in_one_transaction_may_go_on_after_an_error(mak
 
     Task.xq.transaction(work)
     assert [Task.xq.count(state) for state in "RTD"] == [1, 0, 1]
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("call", ["put", "take", "ack", "bury"])
+def test_an_error_outside_of_a_transaction_leaves_none_open_and_locks_nothing(make_shared, call):
+    Task = make_shared({**FEATURES, "limit": 9}, roles=("runat",), attributes={"code": pw.IntegerField(unique=True)})
+    put, taken = Task.put({"code": 1}), Task.put({"code": 2}) and Task.take()
+    calls = {
+        "put": lambda: Task.put({"code": 2}),
+        "take": lambda: Task.take(),
+        "ack": lambda: taken.ack(update={"code": 2}),
+        "bury": lambda: Task.bury(taken.id, update={"code": 2}),
+    }
+    with make_shared.db.connection_context():
+        if call == "take":
+            fail_for(Task, "NEW.status = 'T'")
+        with pytest.raises(pw.DatabaseError):
+            calls[call]()
+        if call == "take":
+            fail_no_more(Task)
+        assert elsewhere(make_shared.db, lambda: Task.xq.kill_many([put.id, 2])) is not None
+    assert Task.xq.count() == 0
     assert is_exact(Task)
 
 

@@ -10,11 +10,12 @@ from copy import copy
 from itertools import permutations
 from typing import Any
 
+import peewee as pw
 import pytest
 
 from tests.conftest import SERVERS
 from tests.factories import task
-from tests.steps import eventually
+from tests.steps import elsewhere, eventually, refers
 from tests.support import questions
 from xq.core import values
 from xq.engine import inspection, steps
@@ -55,6 +56,41 @@ def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_s
             assert not waited  # since the head has no task of that tube
             assert Task.take(tube="t").utube == "a"
     assert len(waited) == 3
+
+
+class Heard:
+    """A listener, which needs the changes of this process."""
+
+    anybody = True
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, int]] = []
+
+    def changed(self, source: str, target: str, rows: Any) -> None:
+        self.changes.append((source, target, len(rows)))
+
+
+def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task_with_it(make_shared):
+    Task, heard = make_shared({}), Heard()
+    Task.xq.put_many([{}] * 3)
+    observers = Task.xq._observers
+    observers.listeners += (heard,)
+    observers.count()
+    Task.xq.worker(lambda task: None)
+    Task.xq.run(until_empty=True)
+    assert sorted(heard.changes) == [("R", "T", 1)] * 3 + [("T", "X", 1)] * 3
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transaction_open(make_shared):
+    Task = make_shared()
+    refers(Task, Task.put(task()))
+    finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
+    taken = finish.tasks.taken(Task.take())
+    with pytest.raises(pw.IntegrityError):
+        store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), list)
+    assert not store.in_transaction()
+    assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
 
 
 VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}

@@ -80,6 +80,18 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(db, other):
     assert is_exact(Task)
 
 
+def test_a_take_that_is_interrupted_on_the_server_leaves_no_transaction_open(db):
+    # No handler of a block runs then.
+    Task = live(db)({})
+    Task.put(task())
+    db.execute_sql("CREATE TRIGGER interrupts BEFORE UPDATE ON task FOR EACH ROW KILL QUERY CONNECTION_ID()")
+    with pytest.raises(pw.OperationalError, match="1317"):
+        Task.take()
+    assert db.execute_sql("SELECT @@in_transaction").fetchone() == (0,)
+    db.execute_sql("DROP TRIGGER interrupts")
+    assert Task.take().id == 1
+
+
 def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_anew_without_the_rest(db, other):
     Task = live(db)({"keep": True, "unique": True}, roles=("runat", "unique"))
     written = threading.Event()

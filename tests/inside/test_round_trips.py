@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.support.trips import awaited_ack, counter_of, measured, minute, of_lists, of_peewee, table
+from tests.support.trips import awaited_ack, counter_of, guarded, measured, minute, of_lists, of_peewee, table
 
 EXPECTED = {
     "sqlite": """
@@ -142,3 +142,56 @@ def test_a_list_is_one_statement_whatever_its_takes_keys_and_fields(shared_db, r
     engine = request.node.callspec.params["shared_db"]
     names, *rows = [re.split(" {2,}", line) for line in LISTS.strip("\n").splitlines()]
     assert found == {row[0]: row[names.index(engine)] for row in rows}
+
+
+GUARDED = {
+    "sqlite": """
+                               limit  rate
+put                            1/1/1  -
+put_many(100)                  1/1/1  -
+take                           -      5/5/1
+take, nothing there            -      10/10/4
+take_many(100)                 -      502/502/1
+take that waits                -      16/16/6
+a thread's job                 -      6/6/1
+a thread's job, prefetch=10    -      3.3/3.3/0.1
+a thread's job, batch=10       -      3.3/3.3/0.1
+a coroutine's job              -      6/6/2
+a coroutine's job, workers=10  -      5.3/5.3/0.2
+""",
+    "postgres": """
+                               limit  rate
+put                            5/2/1  -
+put_many(100)                  5/2/1  -
+take                           -      1/1/1
+take, nothing there            -      4/4/4
+take_many(100)                 -      102/102/1
+take that waits                -      6/6/6
+a thread's job                 -      2/1/1
+a thread's job, prefetch=10    -      1.3/1.3/0.1
+a thread's job, batch=10       -      1.3/1.3/0.1
+a coroutine's job              -      2/2/2
+a coroutine's job, workers=10  -      1.3/1.3/0.2
+""",
+    "mariadb": """
+                               limit  rate
+put                            1/1/1  -
+put_many(100)                  1/1/1  -
+take                           -      1/1/1
+take, nothing there            -      4/4/4
+take_many(100)                 -      102/102/1
+take that waits                -      6/6/6
+a thread's job                 -      1/1/1
+a thread's job, prefetch=10    -      1.3/1.3/0.1
+a thread's job, batch=10       -      1.3/1.3/0.1
+a coroutine's job              -      2/2/2
+a coroutine's job, workers=10  -      1.3/1.3/0.2
+""",
+}
+
+
+@pytest.mark.parametrize("shared_db", [*GUARDED], indirect=True)
+def test_room_and_tokens_cost_what_the_table_says(shared_db, request, monkeypatch):
+    shared_db.close()
+    found = table(guarded(counter_of(monkeypatch), shared_db))
+    assert found == GUARDED[request.node.callspec.params["shared_db"]].strip("\n")

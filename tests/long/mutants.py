@@ -293,7 +293,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the source state does not stand in the WHERE",
         "adapters/databases/selectors.py",
-        'return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"',
+        'return f"{self.by_key(of)} AND {state}{due}"',
         'return f"{self.by_key(of)}{due}"',
         "contract/core/test_calls.py::test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks",
     ),

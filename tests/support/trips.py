@@ -155,6 +155,8 @@ class Counter:
                 word, number = text.split(None, 1)[0].upper(), id(connection)
                 if word in ("COMMIT", "ROLLBACK") and " TO " not in text:
                     within.discard(number)
+                elif text.startswith("BEGIN NOT ATOMIC"):
+                    pass  # a block, which is as large as a transaction, or within one
                 elif word in ("BEGIN", "START") or not (word == "SET" or connection.get_autocommit()):
                     within.add(number)
                 self._count(text, turn=True, ends=number not in within and "AUTOCOMMIT" not in text)
@@ -457,12 +459,22 @@ def plain(db: pw.Database, features: Mapping[str, Any]) -> Any:
     return queue
 
 
-def based(db: pw.Database, features: Mapping[str, Any]) -> Any:
-    meta = type("Meta", (), {"database": db, "table_name": f"task{len(features)}"})
+def based(db: pw.Database, features: Mapping[str, Any], name: str = "") -> Any:
+    meta = type("Meta", (), {"database": db, "table_name": name or f"task{len(features)}"})
     model: Any = type("Task", (xq.Task,), {"n": pw.IntegerField(default=0), "Meta": meta})
     queue = xq.upgrade(model, features=features)
     db.create_tables([model])
     return queue
+
+
+def guarded(counter: Counter, db: pw.Database) -> dict[str, dict[str, str]]:
+    """Return what the paths of a queue with room send that differ, and those of one whose takes are charged."""
+    room = measured(counter, based(db, {"limit": 10**6}, "room"))
+    charged = measured(counter, based(db, {"rate": {"limit": "900000/s", "burst": 100_000}}, "charged"))
+    return {
+        "limit": {path: room[path] for path in ("put", f"put_many({MANY})")},
+        "rate": {path: sent for path, sent in charged.items() if "take" in path or path in WORKERS},
+    }
 
 
 def of_peewee(db: pw.Database) -> dict[str, Any]:

@@ -93,6 +93,7 @@ class Statement:
     lock: str = ""
     others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
     among: str = ""
+    charge: str = ""  # charges the token bucket of the task; MariaDB runs it before `sql`
     # Run after `sql`:
     back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
 

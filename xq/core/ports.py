@@ -210,6 +210,7 @@ PASSING: Final = frozenset(
 
 
 Joins = Literal["", "transaction", "pipeline"]
+Sent = tuple[str, Sequence[Any]]  # a statement and its values
 
 
 class Driver(Protocol):
@@ -264,10 +265,16 @@ class Driver(Protocol):
 class PipelineDriver(Driver, Protocol):
     """A driver that sends statements without waiting for their results: one that joins calls by a pipeline."""
 
-    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         """Run statements as one transaction and return the rows of each.
 
         They are sent together, and their results arrive together.
+        """
+
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        """Run `turn`, and `then` if the query `look` finds a row, as one transaction. Return the rows of `then`.
+
+        After an error the transaction may be open.
         """
 
 
@@ -322,6 +329,17 @@ class Connection(Protocol):
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
+    @property
+    def begins(self) -> bool:
+        """Whether the next statement is a transaction of its own, without others."""
+
+    @property
+    def pipelines(self) -> bool:
+        """Whether statements may be sent together."""
+
+    def admitted(self, turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        """As `PipelineDriver.admitted`, if the connection pipelines."""
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and return all its rows. Raises as `Store.execute`."""
 
@@ -339,7 +357,8 @@ class Connection(Protocol):
         """Return `first()` and `then()`, run as one transaction, in which each `atomically` joins without a savepoint.
 
         So both must catch no error. In a pipeline, the statements of `first` are sent with the first one of `then`, and
-        the lists of their rows are filled then. They stay empty if `then` handles an error of those.
+        the lists of their rows are filled then. They stay empty if `then` handles an error of those. If `first` runs
+        statements that need each other's rows, it raises before it sends one.
         """
 
 

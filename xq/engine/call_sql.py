@@ -18,6 +18,7 @@ PARTS = {
     "lock": "lock the tasks",
     "others": "lock the tasks of other groups",
     "among": "which of both are meant",
+    "charge": "charge its token bucket",
     "sql": "",
     "back": "read them back",
 }
@@ -70,8 +71,6 @@ def _move(
         if row.picks:
             which = Selector("first" if n == 1 or limited else "oldest", row.source, tube=tube)
         yield _shown(steps.move(binding, event, which, row, given, names).statement)
-        if limited and which.way == "first":
-            yield f"{binding.dialect.charge_bucket};  -- charge its token bucket; without a token take nothing"
 
 
 def _shown(statement: Statement) -> str:

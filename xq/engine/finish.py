@@ -182,6 +182,12 @@ class Finish(Generic[T]):
             for rows in self._move_all(connection, binding, ACK, transition, batch)
         ]
 
+    def notify_acked(self, acked: Sequence[list[Row]]) -> None:
+        """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
+        target = self.tasks.choose(TAKEN, "ack", NONE).target
+        for rows in filter(None, acked):
+            self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
+
     def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
         """Run a move of a task, unless another transaction has locked its row. Return whether it did.
 

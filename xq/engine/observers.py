@@ -52,7 +52,12 @@ class Observers(Generic[T]):
     def count(self) -> None:
         """Set `anybody`. Call it when the callbacks change, or the need of a listener for notifications."""
         with self._counting:  # one at a time, so that the latest result remains
-            self.anybody = bool(self.callbacks or self._within) or any(listener.anybody for listener in self.listeners)
+            self.anybody = self.calls or any(listener.anybody for listener in self.listeners)
+
+    @property
+    def calls(self) -> bool:
+        """Whether there is anybody besides the listeners: an observer that sees the changes in their order."""
+        return bool(self.callbacks or self._within)
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from xq.core.machine import Guard
 from xq.core.ports import Connection, Row, Run
-from xq.core.values import Tasks, named
-from xq.engine.unit import Binding
+from xq.core.values import Tasks
 
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
 
-class Empty(Exception):
-    """Another transaction has taken the last token of the bucket of this task meanwhile."""
-
-    def __init__(self, bucket: object) -> None:
-        self.bucket = bucket
+# How often a take may find that another one has taken the last token of its task. Within a transaction with an old
+# snapshot it always does.
+REFUSED: Final = 20
 
 
 class Rates:
     """The takes of a queue with the feature rate."""
 
-    def __init__(self, tasks: Tasks[Any], guard: Guard) -> None:
+    def __init__(self, tasks: Tasks[Any]) -> None:
         self.tasks = tasks
-        table = tasks.table
-        self._place = table.fields.index(table.roles[guard.role]) if guard.role else None
         # The monotonic time at which a take may find a task that it has just not found, since its bucket was empty.
         self.opens_at = math.inf
 
@@ -34,51 +30,34 @@ class Rates:
         ((left,),) = next_bucket
         self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
 
-    def limited(self, binding: Binding, run: Run) -> Run:
-        """Return `run`, which takes the first task with a token, repeated for `:n` tasks, each charged.
+    def limited(self, dialect: Dialect, run: Run) -> Run:
+        """Return `run`, which takes the first task with a token and charges that, repeated for `:n` tasks.
 
         It takes one task at a time, so that the tokens of a group are counted exactly, and an empty group does not
-        stop the others.
+        stop the others. `run` returns a row of NULLs if the group has become empty meanwhile.
         """
-        dialect = binding.dialect
-        add, next_bucket = dialect.query(dialect.add_bucket), dialect.query(dialect.next_bucket)
-        charge, in_order = dialect.filled(dialect.charge_bucket)
-        clock = dialect.query(dialect.time_us)
-
-        def one(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            if values["now"] is None:  # one time for the take and its charge
-                ((now_us,),) = clock(connection, values)
-                values = {**values, "now": now_us / 1_000_000}
-            rows = run(connection, values)
-            for row in rows:
-                bucket = None if self._place is None else row[self._place]
-                if bucket is not None or self._place is None:
-                    mine = {**values, **named(self.tasks.key_of(row))}
-                    add(connection, mine)
-                    if not connection.change(charge, in_order(mine)):
-                        raise Empty(bucket)
-            return rows
+        next_bucket = dialect.query(dialect.next_bucket)
 
         def several(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            n, found, empty = values["n"], list[Row](), set[object]()
-            while n is None or n < 0 or len(found) < n:
-                try:
-                    rows = connection.atomically(values, one, caught=bool(dialect.lock))
-                except Empty as error:
-                    if error.bucket in empty:  # an old snapshot of the application's transaction shows a token
-                        break
-                    empty.add(error.bucket)
-                    continue
+            n, found, refused = values["n"], list[Row](), 0
+            while (n is None or n < 0 or len(found) < n) and refused < REFUSED:
+                rows = run(connection, values)
                 if not rows:
                     break
-                found += rows
+                if None in self.tasks.key_of(rows[0]):
+                    refused += 1
+                else:
+                    found += rows
             return found
 
         def limited(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            found = connection.atomically(values, several)
+            return several(connection, values) if values["n"] == 1 else connection.atomically(values, several)
+
+        def looking_again(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            found = limited(connection, values)
             if not found:
                 self.wait_for(next_bucket(connection, values))
-                found = connection.atomically(values, several)
+                found = limited(connection, values)
             return found
 
-        return limited
+        return looking_again

@@ -30,7 +30,7 @@ class Steps:
         self.machine = machine
         self._unique = machine.guard("unique")
         rate = machine.guard("rate")
-        self.rates = Rates(tasks, rate) if rate else None
+        self.rates = Rates(tasks) if rate else None
         self._counts = machine.settings.counts_events
 
     def drop_full_buckets(self) -> None:
@@ -96,7 +96,7 @@ class Steps:
         source = "" if several else transition.source
         run, notified = binding.dialect.runner(statement, event if transition.enters else ""), event
         if self.rates and which.way == "first" and (which.state, target) == (READY, TAKEN):
-            run = self.rates.limited(binding, run)
+            run = self.rates.limited(binding.dialect, run)
         if self._counts and event and (several or self.has_own_counter(event, transition)):
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:

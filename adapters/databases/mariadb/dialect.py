@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.server import ROLL_UP, Server
+from xq.adapters.databases.records import QUEUES, RATES
+from xq.adapters.databases.server import PART, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
+from xq.adapters.drivers import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
@@ -40,22 +41,21 @@ from xq.core.ports import (
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 2), '{PART}', xq_now, '{PART}')"  # the context at that time
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
 PER_CHANGE = 1_000  # rows that one statement changes by key; its text contains a placeholder for each
+ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
-class _Locked(NamedTuple):
-    """The parts of a statement that changes a given number of locked rows."""
-
-    change: Run
-    back: Run | None
-
-
 class Mariadb(MariadbObjects):
-    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again."""
+    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
+
+    One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
+    """
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
@@ -72,6 +72,7 @@ class Mariadb(MariadbObjects):
     layout = "11"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
+    turn = "puts = puts + 1"
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
     absent_rows = " FROM DUAL"
     afresh = MariadbObjects.lock
@@ -213,6 +214,9 @@ class Mariadb(MariadbObjects):
         found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
+    def not_by_index(self, column: str) -> str:
+        return f"CONCAT({column})" if self.source.roles["status"].kind == "text" else f"0 + {column}"
+
     has_partial_indexes = False
     by_primary = " FORCE INDEX (PRIMARY)"
 
@@ -252,7 +256,7 @@ class Mariadb(MariadbObjects):
             texts = [[f":{name}" for name in row] for row in names]
             listed = ", ".join(self._tuple(row[: len(self.keys)]) for row in texts)
             sql = filled(sql, listed=listed, takes=", ".join(map(self._tuple, texts)))
-            values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True))}
+            values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True)), "many": len(rows)}
         return super().execute(store, sql, values)
 
     def select(self, columns: str, rows: Selector) -> str:
@@ -276,14 +280,27 @@ class Mariadb(MariadbObjects):
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """Return the parts of a statement that lock its rows."""
-        utubes = self.heads_for(rows)
-        _, *others = utubes.candidates([columns], rows) if utubes else [""]
-        found = {"lock": self._locked(rows, columns)}
+        one, utubes = rows.way in ONE, self.heads_for(rows)
+        into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
+        found = {"lock": self._locked(rows, f"{columns}{into}")}
+        _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            among = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE :chosen"
             found["others"] = f"{query}{self.lock} SKIP LOCKED"
-            found["among"] = f"{among} ORDER BY {self.order} LIMIT {self.limit(rows)}"
+            # It locks what is locked already: else the snapshot of the transaction might not show it.
+            either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
+            found["among"] = (
+                f"SELECT {', '.join(self.keys)}{into} FROM {self.table_in_schema}{self.by_primary} WHERE {either} "
+                f"ORDER BY {self.order} LIMIT {self.limit(rows)}{self.lock}"
+            )
         return found
+
+    def _variables(self, name: str) -> list[str]:
+        """Return the variables of a block for a key."""
+        return [f"xq_{name}{i}" for i in range(len(self.keys))]
+
+    def _is_row(self, name: str) -> str:
+        """Return the condition of the row of the key in these variables. It finds none, at once, if they are NULL."""
+        return " AND ".join(f"{key} = {it}" for key, it in zip(self.keys, self._variables(name), strict=True))
 
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
@@ -294,11 +311,21 @@ class Mariadb(MariadbObjects):
         table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
+        chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
         return Statement(
-            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
+            f"UPDATE {table}{self.by_primary} SET {self.sets(change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
-            back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
+            charge=self.charging(chosen) if self.is_charged(rows, change) else "",
+            back=f"SELECT {self.columns} FROM {table} WHERE {chosen}",
+        )
+
+    def charging(self, task: str) -> str:
+        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
+        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {task})"
+        return (
+            f"{self._adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self._charged} "
+            f"WHERE {self._my_buckets} AND bucket = {bucket} AND full_us <= {self._latest}"
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
@@ -306,9 +333,16 @@ class Mariadb(MariadbObjects):
         if rows.way == "all":
             deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.sets_context}"
             return Statement(deleted, names=names)
+        # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
+        in_order = f"ORDER BY {', '.join(self.keys)} LIMIT"
+        if rows.way in ("key", "keys"):
+            # It accepts no FORCE INDEX here. By the index of states it would lock the tasks that others have taken.
+            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.roles['owner']})")
+            some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
+            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.sets_context} {in_order} {some}"
+            return Statement(f"{deleted} RETURNING {returned}", names=names)
         return Statement(
-            # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
-            f"DELETE FROM {table} WHERE :chosen AND {self.sets_context} ORDER BY {', '.join(self.keys)} LIMIT :many",
+            f"DELETE FROM {table} WHERE :chosen AND {self.sets_context} {in_order} :many",
             names=names,
             **self._locks(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
         )
@@ -318,33 +352,39 @@ class Mariadb(MariadbObjects):
         return [f"{self.table}.{key}" for key in self.keys]
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
             # Writes do not conflict with the snapshot here, so what this transaction reads may be old. A locking count
             # would block each connection that moves tasks.
-            look = f"SELECT puts FROM {QUEUES} {mine}"
+            look = f"SELECT puts FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
             if store.execute(f"{look}{self.lock}") != store.execute(look):
                 store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
-        store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
+        super().one_at_a_time(store, within)
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        first = statement.lock or statement.sql
+        find: Run
+        if ":listed" in first or ":takes" in first:
+            find = partial(self._execute_on, first)
+        else:
+            find = self.query(statement.lock) if statement.lock else super().run_alone(statement, width)
         if not statement.lock:
-            return super().run_alone(statement, width)
-        find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
+            return find
+        if ":chosen" not in statement.sql:
+            return self._in_a_block(statement)
+        others = self.query(statement.others) if statement.others else None
         wide = len(self.keys)
-        of_size: dict[int, _Locked] = {}  # by the number of the rows
+        of_size: dict[int, Run] = {}  # by the number of the rows
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
             many = len(found)
-            run = of_size.get(many) or of_size.setdefault(many, self._locked_rows(statement, many))
+            run = of_size.get(many) or of_size.setdefault(many, self._changing(statement, many))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
-            run.change(connection, values)
-            return run.back(connection, values) if run.back else [row[: len(row) - wide] for row in found]
+            back = run(connection, values)
+            return back if statement.back else [row[: len(row) - wide] for row in found]
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            listed = "keys" in values
-            found = self.execute(connection, statement.lock, values) if listed else find(connection, values)
+            found = find(connection, values)
             more = others(connection, values) if others else []
             if found and more:
                 found = self._among(statement, connection, values, [*found, *more])
@@ -354,6 +394,37 @@ class Mariadb(MariadbObjects):
 
         return partial(OpenConnection.atomically, work=run)
 
+    def _in_a_block(self, statement: Statement) -> Run:
+        """Return a function that runs all parts of a statement of one row in a block: one round trip."""
+        mine, other = map(self._variables, NAMES)
+        steps = [
+            f"DECLARE {name} TYPE OF {self.table_in_schema}.{key}"
+            for names in ((mine, other) if statement.others else (mine,))
+            for name, key in zip(names, self.keys, strict=True)
+        ]
+        steps.append(statement.lock)
+        if statement.others:
+            steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
+        change = f"{statement.sql}; {statement.back}"
+        if statement.charge:
+            unlimited = f"SELECT {self._bucket} IS NULL FROM {self.table_in_schema} WHERE {self._is_row(NAMES[0])}"
+            refused = f"SELECT {', '.join(['NULL'] * len(self.source.fields))}"  # the bucket has become empty
+            otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
+            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
+        text = "; ".join([*steps, change])
+        if statement.charge:  # one time for the take, its charge and its history
+            text = f"DECLARE xq_now DOUBLE DEFAULT {self.now}; {filled(text, now='xq_now', context=TIMED)}"
+        text, values_of = self.filled(_block(text))
+        alone = as_transaction(text)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return connection.execute(alone if connection.begins else text, values_of(values))
+
+        return run
+
+    def _execute_on(self, sql: str, connection: Connection, values: Values) -> list[Row]:
+        return self.execute(connection, sql, values)
+
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
         wide = len(self.keys)
         keys = [row[-wide:] for row in found]
@@ -361,12 +432,10 @@ class Mariadb(MariadbObjects):
         meant = set(map(tuple, self.execute(connection, among, {**values, **self._named(keys)})))
         return [row for row in found if tuple(row[-wide:]) in meant]
 
-    def _locked_rows(self, statement: Statement, many: int) -> _Locked:
-        chosen = self._chosen(many)
-        return _Locked(
-            self.query(filled(statement.sql, chosen=chosen)),
-            self.query(filled(statement.back, chosen=chosen)) if statement.back else None,
-        )
+    def _changing(self, statement: Statement, many: int) -> Run:
+        """Return a function that changes so many locked rows, and reads them back."""
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
+        return self.query(filled(both, chosen=self._chosen(many)))
 
     def _each(self, many: int) -> list[str]:
         """Return SQL of the keys of `many` rows."""
@@ -438,6 +507,10 @@ class Mariadb(MariadbObjects):
 
     def has_unique_value(self, guard: Guard) -> str:
         return f"{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
+
+
+def _block(*statements: str) -> str:
+    return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"
 
 
 def _in_history(field: Field, part: str) -> str:

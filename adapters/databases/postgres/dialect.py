@@ -14,7 +14,7 @@ from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
 from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.core.compile import Selector
+from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
 
@@ -226,6 +226,20 @@ class Postgres(PostgresObjects):
         locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
         # MATERIALIZED, since a query that locks must run only once.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
+
+    def update(self, rows: Selector, change: Change) -> Statement:
+        if not self.is_charged(rows, change):
+            return super().update(rows, change)
+        # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
+        here = f"{self.key} = (SELECT * FROM xq_task)"
+        may = f"({self._bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
+        return Statement(
+            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.keys), rows)}), "
+            f"xq_charged AS ({self.charging(here)} RETURNING 1), "
+            f"xq_taken AS (UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {here} AND {may} "
+            f"RETURNING {self.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
+            names=self.brings(change),
+        )
 
     def roll_up(self, store: Connections) -> bool:
         count = self.side("count")

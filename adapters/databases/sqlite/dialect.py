@@ -118,7 +118,23 @@ class Sqlite(SqliteObjects):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
-        return with_context(event, run, self.has_history) if event and self._is_read(event) else run
+        run = with_context(event, run, self.has_history) if event and self._is_read(event) else run
+        return self._charging(run, self.query(statement.charge)) if statement.charge else run
+
+    def _charging(self, take: Run, charge: Run) -> Run:
+        """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
+        clock, places = self.query(self.time_us), [self.source.fields.index(field) for field in self.source.key]
+
+        def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if values["now"] is None:  # one time for the take and its charge
+                ((now_us,),) = clock(connection, values)
+                values = {**values, "now": now_us / 1_000_000}
+            rows = take(connection, values)
+            for row in rows:
+                charge(connection, {**values, **{f"k{i}": row[place] for i, place in enumerate(places)}})
+            return rows
+
+        return lambda connection, values: connection.atomically(values, charged)
 
     def _is_read(self, event: str) -> bool:
         """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""

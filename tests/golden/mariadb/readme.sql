@@ -152,14 +152,14 @@ INSERT INTO `page` (`url`, `title`, `status`, `runat`, `xq_owner`)
     RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- R take T: first
-SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -172,14 +172,14 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- R take T with ttr: first
-SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -192,17 +192,17 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack D: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -210,17 +210,17 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack D: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -237,26 +237,26 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T ack D with update={'url': ...}
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -264,17 +264,17 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release R: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -314,90 +314,136 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T snatch R: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T touch T with increment: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T touch T with increment: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W D restart R: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B D switch R: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B D switch W with delay: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B D switch B: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B D switch D: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
--- R T W B D kill X: key
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`xq_owner`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+-- R kill X: key
 DELETE FROM `page`
-    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
--- R T W B D kill X: keys
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`xq_owner`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+-- R kill X: keys
 DELETE FROM `page`
-    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- T kill X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- T kill X: keys
+DELETE FROM `page`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- W kill X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- W kill X: keys
+DELETE FROM `page`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- B kill X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'B' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- B kill X: keys
+DELETE FROM `page`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'B' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- D kill X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'D' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- D kill X: keys
+DELETE FROM `page`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'D' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
 -- W delay R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -410,17 +456,17 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T bury B: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -428,17 +474,17 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T bury B: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -455,14 +501,14 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig R: first
-SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig R: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -475,13 +521,13 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig R: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -494,50 +540,50 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- T release W with delay: key, of this session
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release W with delay: key, of this very take
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T snatch W with delay: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W D restart W with delay: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay: first
-SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -550,13 +596,13 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay: key
-SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- kill in RTWBD: all
 DELETE `page` FROM `page` FORCE INDEX (PRIMARY)

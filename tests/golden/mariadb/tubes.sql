@@ -261,14 +261,14 @@ INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- R take T: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -281,14 +281,14 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- R take T: first of a tube
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -301,24 +301,24 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- R take T: first, while 2 tubes are paused
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T with ttr: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -331,14 +331,14 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- R take T with ttr: first of a tube
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R take T with ttr: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -351,27 +351,27 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- R take T with ttr: first, while 2 tubes are paused
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack Z: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack Z: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
@@ -379,17 +379,17 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T ack Z: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack Z: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
@@ -406,44 +406,44 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T ack Z with delay: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack Z with delay: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T ack Z with update={'address': ...}
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
@@ -451,17 +451,17 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T release R: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
@@ -501,153 +501,199 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T release R with ttl, ttr: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release R with ttl, ttr: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T snatch R: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T snatch R with ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T touch T with increment: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T touch T with increment: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W Z restart R: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W Z restart R with ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch R: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch R with ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch W with delay: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch W with delay, ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch B: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch Z: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R W B Z switch Z with delay: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
--- R T W B Z kill X: key
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+-- R kill X: key
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
--- R T W B Z kill X: keys
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+-- R kill X: keys
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- T kill X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- T kill X: keys
+DELETE FROM `mail`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- W kill X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- W kill X: keys
+DELETE FROM `mail`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- B kill X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'B' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- B kill X: keys
+DELETE FROM `mail`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'B' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- Z kill X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'Z' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- Z kill X: keys
+DELETE FROM `mail`
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'Z' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
 -- W delay R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -660,17 +706,17 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T bury B: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
@@ -678,17 +724,17 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T bury B: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T bury B: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
@@ -705,14 +751,14 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- B dig R: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig R: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -725,23 +771,23 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- B dig R: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig R with ttl, ttr: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig R with ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -754,13 +800,13 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- B dig R with ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- Z zombie X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -771,13 +817,13 @@ DELETE FROM `mail`
     ORDER BY `id` LIMIT :many;
 
 -- R touch R with increment: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- R ttl X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -798,86 +844,86 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- T release W with delay: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release W with delay: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this session
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this very take
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T snatch W with delay: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- T snatch W with delay, ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W Z restart W with delay: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- W Z restart W with delay, ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -890,23 +936,23 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay, ttl, ttr: first
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- B dig W with delay, ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -919,13 +965,13 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;  -- read them back
 
 -- B dig W with delay, ttl, ttr: key
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
-    WHERE :chosen;
+    WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE `id` = xq_k0;  -- read them back
 
 -- kill in RTWBZ: all
 DELETE `mail` FROM `mail` FORCE INDEX (PRIMARY)

@@ -253,7 +253,7 @@ class Attempts(Generic[T]):
         In one pipeline on PostgreSQL. None if nothing was done. `take` passes the token of its take to its argument.
         """
         moves, done = self._moves, self._done(leases)
-        database = moves.database
+        database, observers = moves.database, moves.database.observers
         joins = self.store.driver.joins
         if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
             return None
@@ -267,9 +267,9 @@ class Attempts(Generic[T]):
         tokens: list[str | None] = []
         try:
             connection = database.begin()
-            if database.observers.anybody:
-                if joins == "pipeline":  # two transactions cost less than the four messages of one
-                    return None
+            if joins == "pipeline" and (observers.calls or (observers.anybody and not connection.pipelines)):
+                return None  # two transactions cost less than the four messages of one
+            if joins == "transaction" and observers.anybody:
                 acked, found = database.unit(lambda: (ack(), take_next()), transaction=True)
             else:  # without the ORM's transaction, which only its callbacks after a commit need
                 acked, found = connection.as_one(ack, take_next)
@@ -278,6 +278,8 @@ class Attempts(Generic[T]):
             if isinstance(error, Exception):
                 return None  # all is rolled back: `ack` finds the reason
             raise
+        if joins == "pipeline" and observers.anybody:
+            moves.notify_acked(acked)  # there were no rows yet when each ack was sent
         self._drop_acked(leases, done, acked)
         return found
 
