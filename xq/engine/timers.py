@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,26 +42,28 @@ class Batches:
         # Keys of the tasks whose rejected move was logged, by selector and values.
         self._stuck: dict[tuple[object, ...], set[Any]] = {}
 
-    def give_back(self, first: str, end: str, event: str) -> None:
-        """Release, recorded as `event`, all tasks with tokens from `first` to before `end`.
+    def give_back(self, ranges: Sequence[tuple[str, str]], event: str) -> None:
+        """Release, recorded as `event`, all tasks whose tokens are in these ranges, each from a first to before an end.
 
         Raises if the database rejects one.
         """
-        which, release, values = self._owned(first, end)
-        while self._batch(event, which, release, values):
+        which, release, values = self._owned(ranges)
+        while self._batch(event, which, release, values) == PER_MOVE:
             pass
 
     def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
-        which, release, values = self._owned(first, end)
+        which, release, values = self._owned([(first, end)])
         one = Selector("key", TAKEN, fence)
-        while (found := self.move(event, which, one, release, values)).moved:
+        while (found := self.move(event, which, one, release, {**values, "session": first, "token": first})).moved:
             pass
         return found.refused
 
-    def _owned(self, first: str, end: str) -> tuple[Selector, Transition, dict[str, Any]]:
-        release = self.tasks.choose(TAKEN, "release", {})
-        return Selector("owned", TAKEN), release, {"session": first, "session_end": end, "token": first}
+    def _owned(self, ranges: Sequence[tuple[str, str]]) -> tuple[Selector, Transition, dict[str, Any]]:
+        release, values = self.tasks.choose(TAKEN, "release", {}), dict[str, Any]()
+        for i, (first, end) in enumerate(ranges):
+            values |= {f"first{i}": first, f"end{i}": end}
+        return Selector("owned", TAKEN, ranges=len(ranges)), release, values
 
     def move_due(self, timer: Transition) -> Moved:
         """Move a batch of the tasks whose `timer` has passed."""
