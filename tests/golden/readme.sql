@@ -598,6 +598,15 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
+
 -- begin writing
 UPDATE xq_session
     SET since = since

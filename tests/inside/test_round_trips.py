@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.trips import counter_of, measured, minute, of_peewee, table
+from tests.support.trips import counter_of, measured, minute, of_peewee, table, timed, upkeep
 
 EXPECTED = {
     "sqlite": """
                                a table      a table, all  xq.Task      xq.Task, all
 put                            1/1/1        1/1/1         1/1/1        1/1/1
 take                           1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there            2/2/2        3/3/3         2/2/2        3/3/3
+take, nothing there            1/1/1        3/3/3         1/1/1        3/3/3
 ack                            1/1/1        1/1/1         1/1/1        1/1/1
 release                        1/1/1        1/1/1         1/1/1        1/1/1
 put_many(100)                  1/1/1        1/1/1         1/1/1        1/1/1
 take_many(100)                 1/1/1        1/1/1         1/1/1        1/1/1
 ack_many(100)                  3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                4/4/4        5/5/5         4/4/4        5/5/5
+take that waits                3/3/3        5/5/5         3/3/3        5/5/5
 a thread's job                 4/4/1        4/4/1         4/4/1        4/4/1
 a thread's job, prefetch=10    0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
 a thread's job, batch=10       0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
 a coroutine's job              2/2/2        2/2/2         2/2/2        2/2/2
 a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
-an idle thread, a minute       644/644/644  884/884/884   644/644/644  884/884/884
+an idle thread, a minute       524/524/524  884/884/884   524/524/524  884/884/884
 bury                           -            1/1/1         -            1/1/1
 touch                          -            1/1/1         -            1/1/1
 """,
@@ -34,19 +34,19 @@ touch                          -            1/1/1         -            1/1/1
                                a table      a table, all  xq.Task      xq.Task, all
 put                            1/1/1        1/1/1         1/1/1        1/1/1
 take                           1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there            2/2/2        3/3/3         2/2/2        3/3/3
+take, nothing there            1/1/1        3/3/3         1/1/1        3/3/3
 ack                            1/1/1        1/1/1         1/1/1        1/1/1
 release                        1/1/1        1/1/1         1/1/1        1/1/1
 put_many(100)                  1/1/1        1/1/1         1/1/1        1/1/1
 take_many(100)                 1/1/1        1/1/1         1/1/1        1/1/1
 ack_many(100)                  3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                4/4/4        5/5/5         4/4/4        5/5/5
+take that waits                3/3/3        5/5/5         3/3/3        5/5/5
 a thread's job                 2/1/1        2/1/1         2/1/1        2/1/1
 a thread's job, prefetch=10    0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
 a thread's job, batch=10       0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
 a coroutine's job              2/2/2        2/2/2         2/2/2        2/2/2
 a coroutine's job, workers=10  0.2/0.2/0.2  0.2/0.2/0.2   0.2/0.2/0.2  0.2/0.2/0.2
-an idle thread, a minute       644/644/644  884/884/884   644/644/644  884/884/884
+an idle thread, a minute       524/524/524  884/884/884   524/524/524  884/884/884
 bury                           -            1/1/1         -            1/1/1
 touch                          -            1/1/1         -            1/1/1
 """,
@@ -54,21 +54,58 @@ touch                          -            1/1/1         -            1/1/1
                                a table        a table, all   xq.Task        xq.Task, all
 put                            1/1/1          1/1/1          1/1/1          1/1/1
 take                           5/5/1          5/5/1          5/5/1          5/5/1
-take, nothing there            4/4/2          5/5/3          4/4/2          5/5/3
+take, nothing there            3/3/1          5/5/3          3/3/1          5/5/3
 ack                            4/4/1          5/5/1          4/4/1          5/5/1
 release                        5/5/1          5/5/1          5/5/1          5/5/1
 put_many(100)                  1/1/1          1/1/1          1/1/1          1/1/1
 take_many(100)                 5/5/1          5/5/1          5/5/1          5/5/1
 ack_many(100)                  6/6/1          7/7/1          6/6/1          7/7/1
-take that waits                10/10/4        11/11/5        10/10/4        11/11/5
+take that waits                9/9/3          11/11/5        9/9/3          11/11/5
 a thread's job                 9/9/2          10/10/2        9/9/2          10/10/2
 a thread's job, prefetch=10    0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
 a thread's job, batch=10       0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
 a coroutine's job              9/9/2          10/10/2        9/9/2          10/10/2
 a coroutine's job, workers=10  0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-an idle thread, a minute       1124/1124/644  1364/1364/884  1124/1124/644  1364/1364/884
+an idle thread, a minute       1004/1004/524  1364/1364/884  1004/1004/524  1364/1364/884
 bury                           -              5/5/1          -              5/5/1
 touch                          -              5/5/1          -              5/5/1
+""",
+}
+
+# A take that comes late does a batch of what is left to do: 1,000 tasks or groups, 100 sessions.
+UPKEEP = {
+    "sqlite": """
+                                                timers       and utube
+take, nothing is to do                          2/2/2        2/2/2
+take, a new group is dirty                      2/2/2        2/2/2
+take, a group is dirty                          2/2/2        2/2/2
+take, 2500 groups are dirty                     2/2/2        2/2/2
+take, 2500 delayed tasks are due                5/5/5        5/5/5
+take, 2500 tasks have expired                   8/8/8, none  9/9/9, none
+take, 2500 before it in its group have expired  5/5/5        17/17/17
+take, 250 sessions are dead                     24/24/10     24/24/10
+""",
+    "postgres": """
+                                                timers          and utube
+take, nothing is to do                          2/2/2           2/2/2
+take, a new group is dirty                      2/2/2           10/10/4
+take, a group is dirty                          2/2/2           4/4/4
+take, 2500 groups are dirty                     2/2/2           10/10/4
+take, 2500 delayed tasks are due                5/5/5           13/13/7
+take, 2500 tasks have expired                   10/10/10, none  35/35/23, none
+take, 2500 before it in its group have expired  5/5/5           30/30/24
+take, 250 sessions are dead                     31/31/16        33/33/18
+""",
+    "mariadb": """
+                                                timers          and utube
+take, nothing is to do                          6/6/2           7/7/2
+take, a new group is dirty                      6/6/2           17/17/4
+take, a group is dirty                          6/6/2           16/16/4
+take, 2500 groups are dirty                     6/6/2           17/17/4
+take, 2500 delayed tasks are due                17/17/5         28/28/7
+take, 2500 tasks have expired                   19/19/10, none  60/60/23, none
+take, 2500 before it in its group have expired  16/16/5         150/150/44
+take, 250 sessions are dead                     38/38/15        42/42/17
 """,
 }
 
@@ -79,3 +116,12 @@ def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
     counter = counter_of(monkeypatch)
     found = {name: measured(counter, queue) | minute(counter, queue) for name, queue in of_peewee(shared_db).items()}
     assert table(found) == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+@pytest.mark.parametrize("shared_db", [*UPKEEP], indirect=True)
+def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, monkeypatch):
+    shared_db.close()
+    counter, kinds = counter_of(monkeypatch), {"timers": {}, "and utube": {"utube": True}}
+    queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
+    found = {of: upkeep(counter, queue) for of, queue in queues.items()}
+    assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")

@@ -695,6 +695,15 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at) AS times;
+
 -- taken
 SELECT `id`, `xq_owner` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');

@@ -641,6 +641,15 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     SELECT (SELECT 0 FROM "page"
     WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
+-- next to ready
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
+
 -- taken
 SELECT "id", "xq_owner" FROM "page"
     WHERE "status" = 'T';

@@ -922,6 +922,15 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     SELECT (SELECT 0 FROM "mail"
     WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
+-- next to ready
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
+
 -- taken
 SELECT "id", "owner" FROM "mail"
     WHERE "status" = 'T';
