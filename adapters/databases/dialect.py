@@ -268,6 +268,10 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """Return a query, without locks, that finds a row if there is one of these tasks, or a dirty group."""
         return self.groups.ready(rows) if self.groups else super().select("1", rows)  # that of MariaDB locks
 
+    def behind_due(self, rows: Selector) -> str:
+        """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
+        return self.groups.behind_due(rows) if self.groups else ""
+
     def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0

@@ -114,7 +114,7 @@ class ServerGroups(Groups):
     # refreshing
 
     def refresh(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool = False) -> int:
-        """Refresh dirty groups, with `mine` only those of the open transaction. Returns how many rows were refreshed.
+        """Refresh a batch of dirty groups, with `mine` all of the open transaction. Returns how many were refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
         guess, which others refresh again, and it locks few heads. `unit` and `transaction` run units of work: without a
@@ -122,7 +122,12 @@ class ServerGroups(Groups):
         """
         unread = partial(self._dirty, store, unit)
         if not store.in_transaction():
-            return sum(self._refresh_batch(store, unit, transaction, dirty) for dirty in unread("TRUE", MANY))
+            refreshed = 0
+            for dirty in unread("TRUE", MANY):
+                refreshed += self._refresh_batch(store, unit, transaction, dirty)
+                if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
+                    break
+            return refreshed
         own = partial(self._refresh_each, store, transaction, partial(self._refresh_within, own=True))
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Self
 
 from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.selectors import Selectors
+from xq.core.machine import READY, Transition
 
 
 class DueTimes(Selectors, HistoryTable):
     """The times at which tasks are due, and at which the history is to be pruned."""
 
-    def _first_due(self, alias: str = "") -> list[str]:
+    def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
         """Return queries of the earliest time of each timer: one row, or none."""
         return [
             f"SELECT {self.seconds(self.kind(row.due), self.roles[row.due])}{alias} "
             f"FROM {self.table_in_schema}{self.by_index(self.name(row.due))} "
             f"WHERE {self.is_state(row.source)} AND {self.roles[row.due]} IS NOT NULL "
             f"ORDER BY {self.roles[row.due]} LIMIT 1"
-            for row in self.machine.due
+            for row in timers
         ]
 
     def _due_beside(self) -> list[str]:
@@ -36,18 +37,32 @@ class DueTimes(Selectors, HistoryTable):
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         if self.times_unowned:
             times.append(f"SELECT ({self.any_untimed}) AS at")
-        if self.groups and self.groups.any_dirty:
-            times.append(f"SELECT ({self.groups.any_dirty}) AS at")
         return times
+
+    @property
+    def _any_dirty(self) -> str:
+        return self.groups.any_dirty if self.groups else ""
 
     @cached_property
     def next_due(self) -> str:
         """Returns a query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
 
-        Returns "" if the queue has no timers.
+        If groups may be dirty, a second column is whether one is. Returns "" if the queue has no timers.
         """
-        times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in self._first_due()), *self._due_beside()])
-        return f"SELECT MIN(at) - {self.now} FROM ({times}) AS times" if times else ""
+        is_dirty = f", EXISTS ({self._any_dirty})" if self._any_dirty else ""
+        return self._soonest(self._first_due(self.machine.due), self._due_beside(), is_dirty)
+
+    @cached_property
+    def next_to_ready(self) -> str:
+        """Returns a query of the seconds until a task becomes ready by itself; a dirty group is late, "" is never."""
+        is_dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
+        return self._soonest(self._first_due(timer for timer in self.machine.due if timer.target == READY), is_dirty)
+
+    def _soonest(self, first: Iterable[str], beside: Iterable[str], more: str = "") -> str:
+        times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in first), *beside])
+        if not times:
+            return f"SELECT NULL{more}" if more else ""
+        return f"SELECT MIN(at) - {self.now}{more} FROM ({times}) AS times"
 
     def next_due_of(self, queues: Sequence[Self]) -> str:
         """Return a query of (index of the queue, seconds until a duty) for several queues.
@@ -58,7 +73,11 @@ class DueTimes(Selectors, HistoryTable):
         times = [
             (place, time)
             for place, queue in enumerate(queues)
-            for time in [*queue._first_due(" AS at"), *queue._due_beside()]
+            for time in [
+                *queue._first_due(queue.machine.due, " AS at"),
+                *queue._due_beside(),
+                *([f"SELECT ({queue._any_dirty}) AS at"] if queue._any_dirty else []),
+            ]
         ]
         return " UNION ALL ".join(
             f"SELECT {place} AS place, at - {now} AS seconds FROM ({time}) AS of_{i}"

@@ -71,21 +71,20 @@ class FileLocks(LivenessLocks):
         self._rest()
 
     @contextmanager
-    def alone(self, uuid: str) -> Iterator[bool]:
+    def alone(self, uuids: Sequence[str]) -> Iterator[list[str]]:
         with self._lock:
             self.renew()
-            mine = uuid not in self._held and uuid not in self._ending
-            if mine:
-                self._ending.add(uuid)
-            free = mine and self._locked(uuid, fcntl.F_WRLCK)
+            mine = [uuid for uuid in uuids if uuid not in self._held and uuid not in self._ending]
+            self._ending.update(mine)
+            free = [uuid for uuid in mine if self._locked(uuid, fcntl.F_WRLCK)]
         try:
             yield free
         finally:
-            if mine:
-                with self._lock:
+            with self._lock:
+                for uuid in mine:
                     self._locked(uuid, fcntl.F_UNLCK)
                     self._ending.discard(uuid)
-                    self._rest()
+                self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
         """Lock the byte of a session, in one attempt, and return whether that succeeded."""
@@ -147,19 +146,19 @@ class FileLocks(LivenessLocks):
     lease: float | None = None
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        return list(uuids)  # any of them may be: `alone` finds out
+        with self._lock:
+            try:
+                self.renew()
+                return [uuid for uuid in uuids if not self._in_use(uuid)]
+            finally:
+                self._rest()
 
     def unheld(self, uuids: Sequence[str]) -> list[str]:
         """Return those of these sessions that no process has locked; none if the file cannot tell."""
-        with self._lock:
-            try:
-                if not self.renew():
-                    return []
-                return [uuid for uuid in uuids if not self._in_use(uuid)]
-            except ConfigurationError:  # this user may not write the file
-                return []
-            finally:
-                self._rest()
+        try:
+            return self.gone(uuids) if self.renew() else []
+        except ConfigurationError:  # this user may not write the file
+            return []
 
     def _in_use(self, uuid: str) -> bool:
         if uuid in self._held or uuid in self._ending:

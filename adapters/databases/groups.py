@@ -123,6 +123,12 @@ class Groups(ABC):
         """Return a query, without locks, that finds a row if a head has one of these tasks, or a group is dirty."""
         return f"({self.any_dirty}) UNION ALL ({self.of_heads(['0'], rows)})"
 
+    def behind_due(self, rows: Selector) -> str:
+        """Return a query, without locks, that finds a row if an open group has one of these tasks, at any place."""
+        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.of.table)}"
+        tasks = f"SELECT 0 FROM {self.of.table_in_schema} WHERE {self.takeable(rows)}"
+        return f"{tasks} AND EXISTS ({group} AND xq_h.taken < {self.most}) LIMIT 1"
+
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
         of = self.of
         return (

@@ -35,6 +35,12 @@ def filled(sql: str, **texts: str) -> str:
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
+def listed(sql: str, name: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """Return SQL with a named value for each of `values` in place of `:name`, and these values."""
+    each = {f"{name}{i}": value for i, value in enumerate(values)}
+    return filled(sql, **{name: ", ".join(f":{one}" for one in each)}), each
+
+
 def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
     """Return a function that lists the values of these names."""
     if len(names) > 1:

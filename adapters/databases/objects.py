@@ -169,17 +169,16 @@ class Objects(Selectors, Counters, HistoryTable):
                 found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", mine, False)
         if self.groups:
             found["utube"] = self.groups.index
-        for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
+        for column in self.timed_columns:
             role = self.roles[column]
             found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)
-        # The taken tasks of a session must be found among ten million others. An index of their own would cost a fifth
-        # of the throughput, so if an index of ttr exists, it also holds the taken tasks without a ttr.
+        # The taken tasks of a session must be found among ten million others.
         taken = self.is_state(TAKEN)
-        if "runat" in found:
+        if self.index_of_taken in found:
             columns, condition, unique = found["runat"]
             found["runat"] = (columns, f"{taken} OR {condition}", unique)
         else:
-            found["taken"] = (self.owner_for_range, taken, False)
+            found[self.index_of_taken] = (self.owner_for_range, taken, False)
         for guard in self.machine.guards:
             if guard.name == "unique":
                 found[guard.name] = (self.roles[guard.role], self.in_states(self.guarded_states(guard)), True)

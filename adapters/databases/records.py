@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from xq.adapters.databases.named import listed
 from xq.adapters.databases.terms import Terms
 from xq.core.machine import TAKEN
-from xq.sessions.session import UUID_LENGTH
+from xq.sessions.session import UUID_LENGTH, in_full
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`
@@ -63,7 +65,7 @@ class Records(Terms):
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     processes = f"SELECT uuid, since, host, pid, program FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     process = f"SELECT host, pid, program FROM {SESSIONS} WHERE uuid = :uuid AND queue = ''"
-    deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
+    deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid IN (:uuids) AND queue = :queue"
 
     @property
     def set_setting(self) -> str:
@@ -99,18 +101,17 @@ class Records(Terms):
 
     @property
     def session_over(self) -> str:
-        """Returns a query that finds a row if a session has expired, so that no process can join it again."""
-        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends <= {self.now}{self.lock}"
+        """Returns a query of those of some sessions that have expired, so that no process can join them again."""
+        return f"SELECT uuid FROM {SESSIONS} WHERE uuid IN (:uuids) AND ends <= {self.now}{self.lock}"
 
     @property
     def expire_session_later(self) -> str:
-        """Returns SQL that makes a session expire after session_ttr, if that is set."""
+        """Returns SQL that makes sessions expire after session_ttr, if that is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
-        return (
-            f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) WHERE uuid = :uuid AND {ttr} IS NOT NULL"
-        )
+        these = f"uuid IN (:uuids) AND {ttr} IS NOT NULL"
+        return f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) WHERE {these}"
 
-    session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
+    session_ends = f"SELECT uuid FROM {SESSIONS} WHERE uuid IN (:uuids) AND ends IS NOT NULL"
 
     @property
     def _mentions(self) -> list[tuple[str, str]]:
@@ -138,12 +139,17 @@ class Records(Terms):
         )
         return f"SELECT DISTINCT place, uuid FROM ({mentions}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
-    session_queues = f"SELECT queue FROM {SESSIONS} WHERE uuid = :uuid"
+    session_queues = f"SELECT queue FROM {SESSIONS} WHERE uuid IN (:uuids)"
+
+    @staticmethod
+    def of_sessions(sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """Return one of these statements for some sessions, and its values. There are two texts: for one, for many."""
+        return listed(sql, "uuids", in_full(uuids))
 
     @property
     def sessions_listed(self) -> str:
-        """Returns a query of all sessions: uuid, queue, seconds until it expires (NULL: never)."""
-        return f"SELECT uuid, queue, ends - {self.now} FROM {SESSIONS}"
+        """Returns a query of all sessions: uuid, queue, seconds until it expires (NULL: never), and its process."""
+        return f"SELECT uuid, queue, ends - {self.now}, host, pid, program FROM {SESSIONS}"
 
     # pauses
 

@@ -21,7 +21,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.liveness_locks import LivenessLocks
-from xq.adapters.databases.named import by_position
+from xq.adapters.databases.named import by_position, filled, listed
 from xq.adapters.databases.records import SESSIONS, session_there
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
@@ -44,17 +44,17 @@ class SessionSql:
     listen: tuple[str, ...]  # registers the process `:process` for notifications; empty if the server has none
     expect: str  # stores whether the process has waiters (`:waits`)
     tell: str  # notifies the registered processes
-    lock: str  # acquires `:lock`, a number of 62 bits, until the connection ends; returns whether it succeeded
-    unlock: str
+    lock: str  # a call that acquires `:lock`, a number of 62 bits, until the connection ends; whether it succeeded
+    unlock: str  # a call
     living: str  # the sessions of live processes
     forget: str  # deletes the registrations of dead processes, other than `:process`
     time: str  # an expression of the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
     nowait: str  # a prefix with which a statement fails instead of waiting for a lock
 
-    # Delete the entry of the process `:process` for the session `:uuid` (see `join`), and the entries of all processes.
+    # Delete the entry of the process `:process` for the session `:uuid` (see `join`); all entries of several sessions.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
-    bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid"
+    bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid IN (:uuids)"
 
     @property
     def join(self) -> str:
@@ -152,7 +152,7 @@ class SessionConnection(LivenessLocks):
                             "search_path in the options of the database's connections, not by SET"
                         )
                     if self._stays:
-                        self._run(self._sql.lock, lock=self._process)
+                        self._call(self._sql.lock, [self._process])
                         for sql in (self._sql.forget, *self._sql.listen) if self._sql.listen else ():
                             self._run(sql, process=self._process)
                         self._connector.driver.on_notification(connection, lambda: self.on_notification())
@@ -265,11 +265,11 @@ class SessionConnection(LivenessLocks):
                 self._kept.add(uuid)
 
     def _joined(self, uuid: str) -> bool:
-        with self._gate(uuid) as open_:
+        with self._gates([uuid]) as open_:
             if open_:
                 self._run(self._sql.join, uuid=uuid, process=self._process)
                 self._kept.discard(uuid)
-            return open_
+            return bool(open_)
 
     def _regained(self, uuid: str) -> bool:
         """Rejoin a session after its connection was lost. Succeeds if another process has kept it alive."""
@@ -282,18 +282,25 @@ class SessionConnection(LivenessLocks):
         return uuid in self._held
 
     @contextmanager
-    def _gate(self, uuid: str) -> Iterator[bool]:
-        """Lock a session within the block, so that no other process joins or closes it. Yields whether that worked."""
+    def _gates(self, uuids: Sequence[str]) -> Iterator[list[str]]:
+        """Lock sessions within the block, so that no other process joins or closes them. Yields the locked ones."""
+        locked = list(uuids)
         if not self._stays:
-            yield True  # a lock would belong to any connection of the pooler
+            yield locked  # a lock would belong to any connection of the pooler
             return
-        number = UUID(uuid).int % 2**62
-        ((free,),) = self._run(self._sql.lock, lock=number)
+        numbers = {uuid: UUID(uuid).int % 2**62 for uuid in uuids}
         try:
-            yield bool(free)
+            free = self._call(self._sql.lock, [*numbers.values()])
+            locked = [uuid for uuid, is_free in zip(numbers, free, strict=True) if is_free]
+            yield locked
         finally:
-            if free and self.is_open:
-                self._run(self._sql.unlock, lock=number)
+            if locked and self.is_open:
+                self._call(self._sql.unlock, [numbers[uuid] for uuid in locked])
+
+    def _call(self, function: str, locks: Sequence[int]) -> Row:
+        """Return what a function of the server returns for each of these locks."""
+        calls = ", ".join(filled(function, lock=f":lock{i}") for i in range(len(locks)))
+        return self._run(f"SELECT {calls}", **{f"lock{i}": lock for i, lock in enumerate(locks)})[0]
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
         if not uuids:
@@ -317,33 +324,27 @@ class SessionConnection(LivenessLocks):
             return False  # the lock is lost if the server does not answer
 
     @contextmanager
-    def alone(self, uuid: str) -> Iterator[bool]:
-        free = False
+    def alone(self, uuids: Sequence[str]) -> Iterator[list[str]]:
+        with self._lock:
+            self.open()
+            free = [uuid for uuid in uuids if uuid not in self._held and uuid not in self._ending]
+            self._ending.update(free)
         try:
-            with self._lock:
-                self.open()
-                free = uuid not in self._held and uuid not in self._ending
-                if free:
-                    self._ending.add(uuid)
-            if not free:
-                yield False
-                return
-            while True:
-                with self._gate(uuid) as open_:
-                    alone = open_ and uuid in self.gone([uuid])
-                    if alone:
-                        self._run(self._sql.bury, uuid=uuid)
+            while free:
+                with self._gates(free) as open_:
+                    if alone := self.gone(open_):
+                        sql, values = listed(self._sql.bury, "uuids", alone)
+                        self._run(sql, **values)
                         if self._sql.forget:
                             self._run(self._sql.forget, process=self._process)
                     if alone or not open_:
                         yield alone
                         return
-                if uuid not in self.gone([uuid]):  # else its last process has just released it, so try again
-                    yield False
-                    return
+                if not self.gone(open_):  # else its last process has just released it, so try again
+                    break
+            yield []
         finally:
-            if free:
-                self._ending.discard(uuid)
+            self._ending.difference_update(free)
 
     def renew(self) -> bool:
         with self._lock:

@@ -44,4 +44,4 @@ class Waits(Terms):
 
     @property
     def forget_waits(self) -> str:
-        return f"DELETE FROM {self.waits} WHERE session = :uuid"
+        return f"DELETE FROM {self.waits} WHERE session IN (:uuids)"

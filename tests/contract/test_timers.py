@@ -68,6 +68,20 @@ def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_l
     seen(Task, "R-X")
 
 
+def test_what_is_due_is_found_behind_more_than_a_batch_of_due_tasks_of_another_tube(make_live):
+    Task = make_live({"delayed": True}, roles=("tube",))
+    Task.xq.put_many([{"tube": "front"}] * 1_500, delay=0)
+    behind = Task.put({"tube": "behind"}, delay=0)
+    assert Task.take(tube="behind", timeout=0).id == behind.id
+
+
+def test_expired_tasks_that_a_take_leaves_are_moved_all_the_same(make_live):
+    Task = make_live({"ttl": True})
+    Task.xq.put_many([{}] * 1_500, ttl=0)
+    assert Task.take(timeout=0) is None
+    seen(Task, "R-X", 1_500)
+
+
 def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_live, caplog):
     Task = make_live({"ttl": True})
     kept = Task.put({}, ttl=0)

@@ -233,7 +233,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page"
-    WHERE "status" = 'T' AND "xq_owner" >= :session AND "xq_owner" < :session_end LIMIT :n)
+    WHERE "status" = 'T' AND "xq_owner" >= :first0 AND "xq_owner" < :end0 LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: all
@@ -500,7 +500,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -511,20 +511,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -593,7 +593,7 @@ DELETE FROM "page_xq_wait"
 
 -- forget waits
 DELETE FROM "page_xq_wait"
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM "page_xq_wait"
@@ -615,6 +615,15 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     UNION ALL
     SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- begin writing
 UPDATE xq_session

@@ -163,7 +163,8 @@ NAMED = (
     *("session_listed", "session_is_there", "sessions_listed", "rejoin_session", "expire_session_later"),
     *("session_ends", "session_over", "deregister_session", "set_setting", "pause", "resume", "pauses", "time_us"),
     *("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules", "next_firings", "due_schedule"),
-    *("begin_wait", "ends", "end_wait", "forget_waits", "waiting", "any_ready", "next_due", "begin_writing"),
+    *("begin_wait", "ends", "end_wait", "forget_waits", "waiting", "any_ready", "next_due", "next_to_ready"),
+    "begin_writing",
     *("taken", "counters", "actual_counts", "audit", "add_counter", "forget_history", "forget_operations"),
     *("savepoints", "savepoint_noted", "savepoint_kept"),
 )

@@ -385,7 +385,7 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "mail"
-    WHERE "id" IS NOT NULL AND "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
+    WHERE "id" IS NOT NULL AND "status" = 'T' AND "owner" >= :first0 AND "owner" < :end0 LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: all
@@ -811,7 +811,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -822,20 +822,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -904,7 +904,7 @@ DELETE FROM "mail_xq_wait"
 
 -- forget waits
 DELETE FROM "mail_xq_wait"
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM "mail_xq_wait"
@@ -938,6 +938,15 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     UNION ALL
     SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- begin writing
 UPDATE xq_session

@@ -70,7 +70,7 @@ def test_after_init_with_another_database_its_sessions_show_there_that_the_proce
         assert Other.take()
         db.init(other.database, **other.connect_params)
         taken, there = Task.take(), sessions.of(Place.of(other))
-        with there.alone(sessions.of(Place.of(db)).own().uuid) as gone:
+        with there.alone([sessions.of(Place.of(db)).own().uuid]) as gone:
             assert not gone
         assert taken.ack()
     assert Place.of(db) is not before

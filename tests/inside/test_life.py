@@ -14,8 +14,10 @@ import pytest
 
 import xq
 from tests.inside.steps import look
-from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, processes, state, transitions
-from tests.support.life import FEATURES, takes, watch
+from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, fail_for, processes, state, transitions
+from tests.support.life import FEATURES, die, takes, watch
+from xq.adapters.peewee.connections import Place
+from xq.sessions import session as sessions
 
 
 @pytest.fixture
@@ -190,6 +192,17 @@ def test_a_session_left_within_a_transaction_that_is_rolled_back_ends_all_the_sa
         raise KeyError
     assert queue.xq.count("R") == 2
     eventually(lambda: session.uuid not in open_sessions(queue))
+
+
+def test_tasks_of_more_than_a_batch_of_dead_sessions_are_ready_but_for_one_that_the_database_keeps(queue):
+    watch(queue)
+    die(queue.xq, 250)
+    kept = queue.xq.by_state("T")[0]
+    fail_for(queue, f"NEW.id = {kept.id} AND NEW.status = 'R'")
+    eventually(lambda: queue.xq.count("R") == 249)
+    assert [task.id for task in queue.xq.by_state("T")] == [kept.id]
+    own = sessions.of(Place.of(queue._meta.database)).own()
+    eventually(lambda: [uuid for uuid, _ in queue.xq.sessions()] == [own.uuid])
 
 
 # session_ttr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -113,6 +114,8 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         queue.take_many(3)
         yield "the end of a session", session.close
     if "runat" in queue.machine.roles:
+        dead = [str(uuid.uuid4()) for _ in range(3)]
+        yield "the end of many sessions", partial(queue.adapter.maintenance.give_back, dead, "died")
         yield "taken", queue.taken
         yield "release_all", queue.release_all
     yield "stats", queue.stats

@@ -9,7 +9,18 @@ import re
 
 import pytest
 
-from tests.support.trips import awaited_ack, counter_of, guarded, measured, minute, of_lists, of_peewee, table
+from tests.support.trips import (
+    awaited_ack,
+    counter_of,
+    guarded,
+    measured,
+    minute,
+    of_lists,
+    of_peewee,
+    table,
+    timed,
+    upkeep,
+)
 
 EXPECTED = {
     "sqlite": """
@@ -195,3 +206,50 @@ def test_room_and_tokens_cost_what_the_table_says(shared_db, request, monkeypatc
     shared_db.close()
     found = table(guarded(counter_of(monkeypatch), shared_db))
     assert found == GUARDED[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+# A take that comes late does a batch of what is left to do: 1,000 tasks or groups, 100 sessions.
+UPKEEP = {
+    "sqlite": """
+                                                timers       and utube
+take, nothing is to do                          2/2/2        2/2/2
+take, a new group is dirty                      2/2/2        2/2/2
+take, a group is dirty                          2/2/2        2/2/2
+take, 2500 groups are dirty                     2/2/2        2/2/2
+take, 2500 delayed tasks are due                5/5/5        5/5/5
+take, 2500 tasks have expired                   8/8/8, none  9/9/9, none
+take, 2500 before it in its group have expired  5/5/5        17/17/17
+take, 250 sessions are dead                     24/24/10     24/24/10
+""",
+    "postgres": """
+                                                timers          and utube
+take, nothing is to do                          2/2/2           2/2/2
+take, a new group is dirty                      2/2/2           10/10/4
+take, a group is dirty                          2/2/2           4/4/4
+take, 2500 groups are dirty                     2/2/2           10/10/4
+take, 2500 delayed tasks are due                5/5/5           13/13/7
+take, 2500 tasks have expired                   10/10/10, none  35/35/23, none
+take, 2500 before it in its group have expired  5/5/5           30/30/24
+take, 250 sessions are dead                     31/31/16        33/33/18
+""",
+    "mariadb": """
+                                                timers          and utube
+take, nothing is to do                          6/6/2           7/7/2
+take, a new group is dirty                      6/6/2           17/17/4
+take, a group is dirty                          6/6/2           16/16/4
+take, 2500 groups are dirty                     6/6/2           17/17/4
+take, 2500 delayed tasks are due                17/17/5         28/28/7
+take, 2500 tasks have expired                   19/19/10, none  60/60/23, none
+take, 2500 before it in its group have expired  16/16/5         150/150/44
+take, 250 sessions are dead                     38/38/15        42/42/17
+""",
+}
+
+
+@pytest.mark.parametrize("shared_db", [*UPKEEP], indirect=True)
+def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, monkeypatch):
+    shared_db.close()
+    counter, kinds = counter_of(monkeypatch), {"timers": {}, "and utube": {"utube": True}}
+    queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
+    found = {of: upkeep(counter, queue) for of, queue in queues.items()}
+    assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")

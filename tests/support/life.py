@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -28,6 +30,20 @@ def takes(*queues: Any, n: int = 1) -> Callable[[], Generator[Any, Any, None]]:
             what = yield [getattr(task, what)().id for task in held]
 
     return script
+
+
+def die(queue: Any, n: int) -> None:
+    """Leave what `n` killed processes leave: their registered sessions, each with a taken task."""
+    queue.put_many([{}] * n)
+    db, dead = queue.model._meta.database, [str(uuid.uuid4()) for _ in queue.take_many(n)]
+    owner = queue._database.bind().dialect.roles["owner"]
+    if path := getattr(sessions.of(Place.of(db)).liveness, "path", None):
+        os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
+    with db.atomic():
+        for task, name in zip(queue.by_state("T", n), dead, strict=True):
+            db.execute_sql(f"UPDATE {queue.adapter.store.table} SET {owner} = '{name}/1' WHERE id = {task.id}")
+            for where in "", queue.name:
+                db.execute_sql(f"INSERT INTO xq_session (uuid, queue, since) VALUES ('{name}', '{where}', 0)")
 
 
 def seen(Task: Any, transition: str, n: int = 1) -> Any:

@@ -17,6 +17,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.support.life import die
 from tests.timing import in_sequence
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance_threads import threads
@@ -172,6 +173,7 @@ def counter_of(patch: pytest.MonkeyPatch) -> Counter:
 
 ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 MANY = 100  # tasks of a list
+LEFT, DEAD = 2_500, 250  # tasks and sessions of which a take looks after a part
 JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
 FEW = 20  # jobs that each are alike
 MINUTE = 60.0
@@ -422,6 +424,37 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
 
 
 @in_sequence
+def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
+    """Return what a take sends that comes a while after the last one, and what it finds."""
+
+    def put(n: int, groups: int = LEFT, **options: Any) -> Any:
+        return queue.put_many([{"n": i % groups} for i in range(n)], **options)
+
+    left: dict[str, Callable[[], object]] = {
+        "nothing is to do": lambda: (put(1), queue.sweep()),
+        "a new group is dirty": lambda: put(1),
+        "a group is dirty": lambda: (put(2, groups=1), queue.ack(queue.take())),
+        f"{LEFT} groups are dirty": lambda: put(LEFT),
+        f"{LEFT} delayed tasks are due": lambda: put(LEFT, delay=0),
+        f"{LEFT} tasks have expired": lambda: (put(LEFT, ttl=0), queue.adapter.maintenance.timers.refresh_groups()),
+        f"{LEFT} before it in its group have expired": lambda: (put(LEFT, groups=1, ttl=0), put(1)),
+        f"{DEAD} sessions are dead": lambda: die(queue, DEAD),
+    }
+    rows = {}
+    for name, leave in left.items():
+        for _ in range(2):  # the first compiles the statements
+            queue.truncate()
+            queue.take(timeout=0)
+            with counter.alone():
+                leave()
+                counter.now += MINUTE
+                with counter.counting() as trips:
+                    found = queue.take(timeout=0)
+        rows[f"take, {name}"] = f"{trips}{'' if found else ', none'}"
+    return rows
+
+
+@in_sequence
 def job(
     counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object], jobs: int = JOBS
 ) -> str:
@@ -475,6 +508,15 @@ def guarded(counter: Counter, db: pw.Database) -> dict[str, dict[str, str]]:
         "limit": {path: room[path] for path in ("put", f"put_many({MANY})")},
         "rate": {path: sent for path, sent in charged.items() if "take" in path or path in WORKERS},
     }
+
+
+def timed(db: pw.Database, of: str, more: Mapping[str, Any]) -> Any:
+    meta = type("Meta", (), {"database": db, "table_name": of})
+    model: Any = type("Timed", (xq.Task,), {"n": pw.IntegerField(null=True), "Meta": meta})
+    features: dict[str, Any] = {"ttl": True, "delayed": True, "ttr": True, **more}
+    queue = xq.upgrade(model, {"utube": "n"} if more else {}, features)
+    db.create_tables([model])
+    return queue
 
 
 def of_peewee(db: pw.Database) -> dict[str, Any]:

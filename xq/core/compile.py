@@ -23,7 +23,7 @@ class Selector(NamedTuple):
     - oldest: the first `n` by priority and key that are not due.
     - first: the first of these; its plan is faster than a list of one.
     - due: up to `n` whose time in `column` has passed.
-    - owned: up to `n` that a session has taken.
+    - owned: up to `n` whose tokens are in some ranges: those that some sessions have taken.
     - all: those of every session; they are not returned.
     - each: as `all`, and returned.
     """
@@ -36,6 +36,7 @@ class Selector(NamedTuple):
     tube: bool = False  # whether only the rows of one tube are meant
     more: tuple[str, ...] = ()  # states; for the ways all and each
     skips: int = 0  # the number of paused tubes whose rows are not meant; for the ways first and oldest
+    ranges: int = 1  # of tokens; for the way owned
 
 
 @dataclass(frozen=True, slots=True)

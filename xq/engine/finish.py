@@ -544,9 +544,9 @@ class Finish(Generic[T]):
         self.steps.count(binding, event, transition.source, transition.target, moved)
         return moved
 
-    def give_back(self, session: str, event: str) -> None:
-        """Release all tasks of an ended session, recorded as `event`. Raises if the database rejects one."""
-        self.batches.give_back(*sessions_of.tokens_of(session), event)
+    def give_back(self, sessions: Sequence[str], event: str) -> None:
+        """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""
+        self.batches.give_back([*map(sessions_of.tokens_of, sessions_of.in_full(sessions))], event)
 
     def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""

@@ -437,7 +437,7 @@ class Inspection:
     def _sessions_here(self) -> tuple[dict[str, set[str]], set[str]]:
         found, expired = defaultdict[str, set[str]](set), set[str]()
         unlimited = dict[str, None]()
-        for uuid, queue, seconds in self._run(self.database.dialect.sessions_listed):
+        for uuid, queue, seconds, *_ in self._run(self.database.dialect.sessions_listed):
             found[uuid].add(queue)
             if seconds is None:
                 unlimited[uuid] = None

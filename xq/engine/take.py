@@ -15,7 +15,7 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import Connection, ErrorKind, Row
 from xq.core.values import Seconds, Tasks
 from xq.engine.pauses import Pauses
-from xq.engine.steps import Steps
+from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
 from xq.engine.unit import Step
 from xq.sessions.session import Session
@@ -193,33 +193,45 @@ class Takes(Generic[T]):
         return self.tasks.returned_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
-        """Sweep and take again, until a take finds nothing after a sweep that moved nothing, and passes nothing by."""
+        """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
+
+        The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
+        """
         swept, only_own_heads = look
+        dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
-            if swept is not None and not swept.moved and (only_own_heads or not swept.refreshed):
+            if swept is None:
+                swept = self.timers.sweep_if_any()
+            elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.behind_due, values))):
+                swept = Swept(True, self.timers.sweep())
+            elif swept.readied or (swept.refreshed and not only_own_heads):
+                swept = self.timers.ready_batch(only_groups=not swept.readied)
+            else:
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
-                skipped = swept.due and not swept.refused and self.database.dialect.lock
-                pause = next(pauses, None) if skipped or self._passed_by(values)() else None
-                if pause is None:
+                skips = swept.due and not swept.refused and dialect.lock
+                if skips and not self.timers.any_to_ready():
+                    swept = Swept(False)  # it has moved them by now: look once more
+                elif skips or (dialect.may_pass_by and self._finds(dialect.ready, values)):
+                    if (pause := next(pauses, None)) is None:
+                        break
+                    time.sleep(pause)
+                    swept = self.timers.ready_batch()
+                else:
                     break
-                time.sleep(pause)
-                if self.database.dialect.has_dirty_groups:
-                    self.timers.refresh_groups(mine=only_own_heads)
-            swept = self.timers.sweep_if_any()
-            # A query comes first, but not in a transaction, which may see an old snapshot.
-            if swept.moved or values["owner"] is None or self.store.in_transaction() or self.any_ready():
+            # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
+            sure = swept.readied or values["owner"] is None or self.store.in_transaction()
+            if sure or (dialect.next_due and self.any_ready()):
                 rows = self.database.perform(step, self.store.ready(), values)
         return rows
 
-    def _passed_by(self, values: dict[str, Any]) -> Callable[[], bool]:
-        """Return a function that returns whether this take skips rows that others have locked, with a task."""
-        dialect, takes = self.database.dialect, values["owner"] is not None
-        if not (takes and dialect.may_pass_by) or self.store.in_transaction():  # which may see an old snapshot
-            return lambda: False
+    def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
+        """Return whether a query finds a task that this take may take."""
+        if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
+            return False
         skips = sum(name.startswith("skip") for name in values)
-        query = dialect.ready(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
-        return lambda: bool(self.database.execute(query, values))
+        sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
+        return bool(sql and self.database.execute(sql, values))
 
     def any_ready(self) -> bool:
         """Return whether a take would find a task."""

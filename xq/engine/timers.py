@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
-from xq.core.machine import TAKEN, Transition
+from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
@@ -42,26 +42,28 @@ class Batches:
         # Keys of the tasks whose rejected move was logged, by selector and values.
         self._stuck: dict[tuple[object, ...], set[Any]] = {}
 
-    def give_back(self, first: str, end: str, event: str) -> None:
-        """Release, recorded as `event`, all tasks with tokens from `first` to before `end`.
+    def give_back(self, ranges: Sequence[tuple[str, str]], event: str) -> None:
+        """Release, recorded as `event`, all tasks whose tokens are in these ranges, each from a first to before an end.
 
         Raises if the database rejects one.
         """
-        which, release, values = self._owned(first, end)
-        while self._batch(event, which, release, values):
+        which, release, values = self._owned(ranges)
+        while self._batch(event, which, release, values) == PER_MOVE:
             pass
 
     def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
-        which, release, values = self._owned(first, end)
+        which, release, values = self._owned([(first, end)])
         one = Selector("key", TAKEN, fence)
-        while (found := self.move(event, which, one, release, values)).moved:
+        while (found := self.move(event, which, one, release, {**values, "session": first, "token": first})).moved:
             pass
         return found.refused
 
-    def _owned(self, first: str, end: str) -> tuple[Selector, Transition, dict[str, Any]]:
-        release = self.tasks.choose(TAKEN, "release", {})
-        return Selector("owned", TAKEN), release, {"session": first, "session_end": end, "token": first}
+    def _owned(self, ranges: Sequence[tuple[str, str]]) -> tuple[Selector, Transition, dict[str, Any]]:
+        release, values = self.tasks.choose(TAKEN, "release", {}), dict[str, Any]()
+        for i, (first, end) in enumerate(ranges):
+            values |= {f"first{i}": first, f"end{i}": end}
+        return Selector("owned", TAKEN, ranges=len(ranges)), release, values
 
     def move_due(self, timer: Transition) -> Moved:
         """Move a batch of the tasks whose `timer` has passed."""
@@ -151,11 +153,12 @@ class Batches:
 class Swept(NamedTuple):
     """The result of a sweep."""
 
-    due: bool  # whether anything was due
-    moved: int  # tasks
-    forgotten: int  # deleted rows of the history
+    due: bool  # whether anything was due, or a group was dirty
+    moved: int = 0  # tasks
+    forgotten: int = 0  # deleted rows of the history
     refused: int = 0  # tasks that the database rejected
     refreshed: int = 0  # group heads
+    readied: int = 0  # the moved tasks that are ready now
 
 
 class Timers:
@@ -170,17 +173,27 @@ class Timers:
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
     def seconds(self) -> float | None:
-        """Return the seconds until the next task is due: negative if one is late, None if none will be."""
+        """Return the seconds until the next task is due: negative if one is late, None if none will be.
+
+        A dirty group is due at once.
+        """
+        seconds, is_dirty = self._next()
+        return min(seconds or 0.0, 0.0) if is_dirty else seconds
+
+    def _next(self) -> tuple[float | None, bool]:
+        """Return the seconds until the next timer passes, and whether a group is dirty."""
         asked = self.database.dialect.next_due
-        ((seconds,),) = self.database.execute(asked) if asked else [(None,)]
-        return None if seconds is None else float(seconds)
+        ((seconds, *is_dirty),) = self.database.execute(asked) if asked else [(None,)]
+        return None if seconds is None else float(seconds), any(is_dirty)
 
     def sweep_if_any(self) -> Swept:
-        """Call `sweep_batch` if a task is due and this user may move tasks."""
+        """Call `sweep_batch` if a task is due and this user may move tasks; refresh groups if only some are dirty."""
         with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
-            seconds = self.seconds()
-            is_due = seconds is not None and seconds <= ROUNDED and self.database.may_move
-            swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
+            seconds, is_dirty = self._next()
+            is_due = seconds is not None and seconds <= ROUNDED
+            swept = Swept(False)
+            if (is_due or is_dirty) and self.database.may_move:
+                swept = self.sweep_batch() if is_due else Swept(True, refreshed=self.refresh_groups())
         self.swept_at = time.monotonic()
         return swept
 
@@ -195,9 +208,29 @@ class Timers:
         """Move a batch of due tasks for each timer, and delete a batch of old history."""
         self.database.begin_writing()
         self._time_unowned()
-        swept = [self.batches.move_due(timer) for timer in self.machine.due]
-        moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
-        return Swept(True, moved, self._forget(), refused, self.refresh_groups())
+        return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
+
+    def ready_batch(self, only_groups: bool = False) -> Swept:
+        """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
+        if not self.database.may_move:
+            return Swept(False)
+        self.database.begin_writing()
+        timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
+        return self._move_due(timers)._replace(refreshed=self.refresh_groups())
+
+    def _move_due(self, timers: Iterable[Transition]) -> Swept:
+        found = [(timer.target, *self.batches.move_due(timer)) for timer in timers]
+        return Swept(
+            due=True,
+            moved=sum(moved for _, moved, _ in found),
+            refused=sum(refused for _, _, refused in found),
+            readied=sum(moved for target, moved, _ in found if target == READY),
+        )
+
+    def any_to_ready(self) -> bool:
+        """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
+        asked = self.database.dialect.next_to_ready
+        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.execute(asked))
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
@@ -214,7 +247,7 @@ class Timers:
             self._refused = True
 
     def refresh_groups(self, mine: bool = False) -> int:
-        """Refresh dirty group heads, with `mine` only those of the open transaction. Return their number."""
+        """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
         database = self.database
         return database.open().dialect.refresh_groups(
             self.store, database.unit, partial(database.unit, transaction=True), mine

@@ -330,6 +330,8 @@ class MaintenanceThread:
 
     def _reap(self) -> float:
         others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
+        if others and self._sessions.reaper.more:
+            return 0.0  # the other duties come first
         return LOOK if others else ALONE
 
     def _fire(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -13,7 +13,7 @@ from weakref import ref
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.engine.finish import Finish
-from xq.engine.take import Takes
+from xq.engine.take import NONE, Takes
 from xq.engine.unit import Database
 from xq.runtime.maintenance import LOOK, RETRY, MaintenanceThread
 from xq.runtime.maintenance_threads import queues, thread_of
@@ -128,15 +128,22 @@ class QueueMaintenance:
         return there
 
     def more_have_died(self, than: int) -> bool:
-        """Reap, at most every LOOK seconds, and return whether more than `than` sessions were reaped so far."""
-        self.reap(unless_since=time.monotonic() - LOOK)
+        """Reap a batch, at most every LOOK seconds. Return whether more than `than` sessions were reaped so far."""
+        self._reap(time.monotonic() - LOOK)
         return self.reaped > than
 
-    def reap(self, unless_since: float = math.inf) -> None:
-        """Reap orphaned tasks, unless that was done since this monotonic time. Does nothing within a transaction."""
+    def reap(self) -> None:
+        """Reap all orphaned tasks. Does nothing within a transaction."""
+        while self._reap():
+            pass
+
+    def _reap(self, unless_since: float = math.inf) -> bool:
+        """Reap a batch, unless that was done since this monotonic time. Return whether there are more."""
         mine = self.sessions
-        if mine and self.database.clock is None and not self.database.store.in_transaction():
-            mine.reaper.reap(unless_since)
+        if not mine or self.database.clock is not None or self.database.store.in_transaction():
+            return False
+        mine.reaper.reap(unless_since)
+        return mine.reaper.more
 
     @property
     def reaped(self) -> int:
@@ -213,17 +220,14 @@ class QueueMaintenance:
         """Return the sessions that own tasks of this queue and are not registered."""
         return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
-    def listed(self) -> list[tuple[str, str, float | None]]:
+    def listed(self) -> list[tuple[str, str, float | None, str]]:
         """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.
 
-        A session has a row per queue. The seconds are None while it lives.
+        A session has a row per queue. The seconds are None while it lives. The last column is its process, as "pid 4711
+        on host web-3 (xq worker)"; "" if its row has none.
         """
-        return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
-
-    def process_of(self, uuid: str) -> str:
-        """Return the process of a session, as "pid 4711 on host web-3 (xq worker)"; "" if its row has none."""
-        rows = self._run(self.database.dialect.process, uuid=uuid)
-        return process_name(*rows[0]) if rows else ""
+        rows = self._run(self.database.dialect.sessions_listed)
+        return [(uuid, queue, ends, process_name(*process)) for uuid, queue, ends, *process in rows]
 
     def liveness(self) -> Liveness | None:
         """Return the liveness locks of the database; None if no other process can access it."""
@@ -233,7 +237,8 @@ class QueueMaintenance:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
-        return self._whole(dialect.rejoin_session, dialect.session_rejoined, uuid=uuid, lease=lease, **this_process())
+        values = {"uuid": uuid, "lease": lease, **this_process()}
+        return bool(self._whole(dialect.rejoin_session, dialect.session_rejoined, values=values))
 
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended."""
@@ -242,45 +247,51 @@ class QueueMaintenance:
         rows = opened.sessions.on_own_connection(sql, values)
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
-    def expire_later(self, uuid: str) -> bool:
-        """Make a session expire after session_ttr seconds. Return False if it must end at once."""
-        return self._whole(self.database.dialect.expire_session_later, self.database.dialect.session_ends, uuid=uuid)
+    def expire_later(self, uuids: Sequence[str]) -> set[str]:
+        """Make sessions expire after session_ttr seconds. Return them without those that must end at once."""
+        dialect = self.database.dialect
+        return self._whole(dialect.expire_session_later, dialect.session_ends, uuids=uuids)
 
-    def has_expired(self, uuid: str) -> bool:
-        """Return whether a session has expired. Lock it: no process can rejoin it before the commit."""
-        return self._whole(self.database.dialect.session_over, uuid=uuid)
+    def have_expired(self, uuids: Sequence[str]) -> set[str]:
+        """Return those of these sessions that have expired. Lock them: no process can rejoin one before the commit."""
+        return self._whole(self.database.dialect.session_over, uuids=uuids)
 
-    def _whole(self, *texts: str, **values: Any) -> bool:
-        """Run these statements in one transaction that writes. Return whether the last one returns rows."""
+    def _whole(self, *texts: str, uuids: Sequence[str] = (), values: Mapping[str, Any] = NONE) -> set[Any]:
+        """Run these statements in one transaction that writes. Return the first column of the last one."""
 
-        def run() -> bool:
+        def run() -> set[Any]:
             self.database.begin_writing()
-            return bool([self._run(sql, **values) for sql in texts][-1])
+            return {row[0] for row in [self._of(uuids, sql, **values) for sql in texts][-1]}
 
         return self.database.unit(run, transaction=True)
 
-    def forget_waits(self, uuid: str) -> None:
-        """Delete the waits that the process of this session has registered."""
+    def _of(self, uuids: Sequence[str], sql: str, **values: Any) -> list[Any]:
+        """Run a statement for these sessions."""
+        text, names = self.database.dialect.of_sessions(sql, uuids) if uuids else (sql, {})
+        return self._run(text, **names, **values)
+
+    def forget_waits(self, uuids: Sequence[str]) -> None:
+        """Delete the waits that the processes of these sessions have registered."""
         if self.database.may_move:  # else a process with the right does, when it reaps the session
-            self._run(self.database.dialect.forget_waits, uuid=uuid)
+            self._of(uuids, self.database.dialect.forget_waits)
 
-    def deregister(self, uuid: str) -> None:
-        """Delete a session from the database. It cannot be joined any more."""
-        self._run(self.database.dialect.deregister_session, uuid=uuid, queue="")
+    def deregister(self, uuids: Sequence[str]) -> None:
+        """Delete sessions from the database. They cannot be joined any more."""
+        self._of(uuids, self.database.dialect.deregister_session, queue="")
 
-    def give_back(self, uuid: str, event: str) -> None:
-        """Release the tasks of a session, recorded as `event`, and deregister it from this queue."""
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
         if not self.database.may_move:
-            return  # the session stays registered for this queue, and a process with the right reaps it
+            return  # the sessions stay registered for this queue, and a process with the right reaps them
 
-        def over(work: Callable[[str, str], None] | None = None) -> None:
+        def over(work: Callable[[Sequence[str], str], None] | None = None) -> None:
             self.database.begin_writing()
             if work:
-                work(uuid, event)
+                work(uuids, event)
             if event == "died":
-                self.forget_waits(uuid)
+                self.forget_waits(uuids)
             dialect = self.database.dialect
-            self._run(dialect.deregister_session, uuid=uuid, queue=dialect.source_name)
+            self._of(uuids, dialect.deregister_session, queue=dialect.source_name)
 
         reaped = self.machine.settings.reaped
         try:
@@ -289,6 +300,7 @@ class QueueMaintenance:
             if not reaped or not self.finish.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
-            self.finish.give_back_except_rejected(uuid, event)
+            for uuid in uuids:
+                self.finish.give_back_except_rejected(uuid, event)
             self.database.unit(over, transaction=True)
         self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change

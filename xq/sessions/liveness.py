@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import threading
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -17,12 +17,12 @@ from xq.core.errors import NotInstalled
 from xq.core.ports import Row
 
 if TYPE_CHECKING:
-    from xq.runtime.queue_maintenance import QueueMaintenance
     from xq.sessions.session import Sessions
     from xq.tubes.upkeep import Upkeep
 
 R = TypeVar("R")
 
+REAPED = 100  # sessions that are ended at once
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
 
 log = logging.getLogger("xq")
@@ -46,8 +46,8 @@ class Liveness(Protocol):
     def release(self, uuid: str) -> None:
         """Release the lock, when this was called as often as `acquire`."""
 
-    def alone(self, uuid: str) -> AbstractContextManager[bool]:
-        """Yield whether no process holds the lock of this session. None can acquire it within the block."""
+    def alone(self, uuids: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
+        """Yield those of these sessions whose locks no process holds. None can acquire one within the block."""
 
     @property
     def lease(self) -> float | None:
@@ -96,6 +96,8 @@ class Reaper:
         self._sessions = sessions
         self.others: WeakSet[Upkeep] = WeakSet()  # queues that this process maintains without opening all of them
         self.reaped = 0  # the number of sessions of other processes that this process has ended
+        self.more = False  # whether the last run left some that the next one may end
+        self._left = math.inf  # how many there were at the last run, if more than a batch
         self._at = 0.0  # the monotonic time of the last run
         self._others = False  # whether sessions of other processes were registered then
         self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
@@ -105,7 +107,7 @@ class Reaper:
         self._running = threading.RLock()
 
     def reap(self, unless_since: float = math.inf) -> bool:
-        """End the sessions whose process is gone and those that have expired, unless done since this monotonic time.
+        """End a batch of sessions that have expired or whose process is gone, unless done since this monotonic time.
 
         Return whether sessions of other processes were registered at the last run.
         """
@@ -120,48 +122,55 @@ class Reaper:
         all_had_time = liveness is None or sessions.renew(liveness)
         # First: another thread may register one.
         mine = [session for session in sessions.live() if session.registered_in]
-        ends = self._registered()
-        if ends is None:
+        listed = self._registered()
+        if listed is None:
             return False
+        ends, processes = listed
         for session in mine:
             if session.uuid not in ends:
                 sessions.lose(session)
-                sessions.end(session.uuid, "release")
+                sessions.end([session.uuid], "release")
         orphans = self._orphans() if self._at > self._orphans_at else set()
         ends |= dict.fromkeys(orphans)
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
-        for name in (liveness.gone(living) if liveness else living) if all_had_time else ():
-            with sessions.alone(name) as alone:
-                if alone:
-                    process = sessions.ask(partial(_process_of, name), otherwise="")  # before its row is gone
-                    ended = "has ended" if sessions.end(name, "died") else "ends after session_ttr"
-                    # The process that ended an orphaned session has logged it.
-                    level = logging.DEBUG if name in orphans else logging.INFO
-                    log.log(level, "session %s is gone, and %s%s", name, ended, process and f": {process}")
-                    self.reaped += 1
-        for name, seconds in ends.items():
-            if seconds is not None and seconds <= 0 and sessions.end_expired(name):
-                log.info("session %s, which was to end, has ended", name)
-                self.reaped += 1
+        gone = (liveness.gone(living) if liveness else living) if all_had_time else []
+        expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]
+        if gone:
+            with sessions.alone(_some(gone)) as alone:
+                later = sessions.end(alone, "died") if alone else ()
+            for name in alone:
+                ended, process = "ends after session_ttr" if name in later else "has ended", processes.get(name)
+                # The process that ended an orphaned session has logged it.
+                level = logging.DEBUG if name in orphans else logging.INFO
+                log.log(level, "session %s is gone, and %s%s", name, ended, f": {process}" if process else "")
+            self.reaped += len(alone)
+        for name in sessions.end_expired(_some(expired)) if expired else ():
+            log.info("session %s, which was to end, has ended", name)
+            self.reaped += 1
+        left = max(len(gone), len(expired))
+        self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
+        self._left = left if left > REAPED else math.inf
+        if self.more:
+            self._orphans_at = 0.0
         return not here.issuperset(ends)
 
-    def _registered(self) -> dict[str, float | None] | None:
-        """Return the sessions that may own tasks of the maintained queues, with the seconds until each expires.
+    def _registered(self) -> tuple[dict[str, float | None], dict[str, str]] | None:
+        """Return the sessions that may own tasks of the maintained queues: the seconds until each expires, its process.
 
         The seconds are None for a session that lives. Returns None if there is no queue to query.
         """
         rows = self._sessions.ask(lambda queue: queue.listed(), otherwise=None)
         if rows is None:
             return None
-        names = {queue for _, queue, _ in rows}
+        names = {queue for _, queue, *_ in rows}
         own = {"", *(queue.name for queue in self._sessions.queues)}  # "" is the list of all sessions
         maintained = (own & names) | self.of_others(names - own)
         ends: dict[str, float | None] = {}
-        for name, queue, seconds in rows:
+        for name, queue, seconds, _ in rows:
             if queue in maintained and ends.get(name) is None:
                 ends[name] = seconds
-        return ends
+        return ends, {name: process for name, _, _, process in rows}
 
     def _orphans(self) -> set[str]:
         """Return the sessions that own tasks and are not registered."""
@@ -179,8 +188,9 @@ class Reaper:
         return {name for others in members_of(self.others) for name in others.names(queues)} if queues else set()
 
 
-def _process_of(uuid: str, queue: QueueMaintenance) -> str:
-    return queue.process_of(uuid)
+def _some(names: Sequence[str]) -> list[str]:
+    """Return a batch of sessions. It is a random one: another process may be about to end some, and be stopped."""
+    return random.sample(names, min(len(names), REAPED))
 
 
 def _is_uuid(name: str | None) -> bool:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
 from xq.core.ports import Row
 from xq.sessions.forking import at_fork
-from xq.sessions.liveness import Liveness, Reaper, members_of
+from xq.sessions.liveness import REAPED, Liveness, Reaper, members_of
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -218,7 +218,7 @@ class Sessions:
         if session is not None and session.live and session.registered_in:
             if not self.ask(lambda queue: queue.is_there(name), otherwise=True):
                 self.lose(session)
-                self.end(name, "release")  # what it has taken since
+                self.end([name], "release")  # what it has taken since
         # A key without a token does not name its session: until the next take, assume the lost one.
         own = self._own
         before = own is not None and own.uuid == name and not own.live and self._own_lost
@@ -377,7 +377,7 @@ class Sessions:
 
     def leave(self, session: Session) -> None:
         """End a session whose liveness lock this process has released, unless another process has joined it."""
-        with self.alone(session.uuid) as alone:
+        with self.alone([session.uuid]) as alone:
             if alone and not session.live:  # else another thread has rejoined it
                 self._open.pop(session.uuid, None)
                 self._end(session)
@@ -391,39 +391,39 @@ class Sessions:
         before = session.closed, session.live
         session.closed, session.live = True, False  # no take can begin after this
         try:
-            self.end(session.uuid, "release")
+            self.end([session.uuid], "release")
         except BaseException:
             session.closed, session.live = before
             raise
         self._closed(session)
 
-    def alone(self, name: str) -> AbstractContextManager[bool]:
-        """Yield whether no process holds the lock of a session. None can acquire it within the block."""
-        return nullcontext(True) if self.liveness is None else self.liveness.alone(name)
+    def alone(self, names: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
+        """Yield those of these sessions whose locks no process holds. None can acquire one within the block."""
+        return nullcontext(names) if self.liveness is None else self.liveness.alone(names)
 
-    def end(self, name: str, event: str) -> bool:
-        """End a session and release its tasks, recorded as `event`. Return False if that waits for session_ttr."""
-        postponed = self.ask(lambda queue: queue.expire_later(name), otherwise=True)
-        if not postponed:
-            self._give_back(name, event)
-        return not postponed
+    def end(self, names: Sequence[str], event: str) -> set[str]:
+        """End sessions and release their tasks, recorded as `event`. Return those that wait for session_ttr."""
+        later = self.ask(lambda queue: queue.expire_later(names), otherwise=set(names))
+        if at_once := [name for name in names if name not in later]:
+            self._give_back(at_once, event)
+        return later
 
-    def _give_back(self, name: str, event: str) -> None:
+    def _give_back(self, names: Sequence[str], event: str) -> None:
         for others in members_of(self.reaper.others):
-            others.open_for(name)
+            others.open_for(names)
         for queue in self.queues:
             with suppress(NotInstalled):
-                queue.give_back(name, event)
-        for holder in members_of(self.holders):
+                queue.give_back(names, event)
+        for holder, name in itertools.product(members_of(self.holders), names):
             holder.give_back(name)
-        self.ask(lambda queue: queue.deregister(name), otherwise=None)
+        self.ask(lambda queue: queue.deregister(names), otherwise=None)
 
-    def end_expired(self, name: str) -> bool:
-        """End an expired session. Return False if another process has rejoined or ended it meanwhile."""
-        with self.alone(name):
-            expired = self.ask(lambda queue: queue.has_expired(name), otherwise=False)
+    def end_expired(self, names: Sequence[str]) -> set[str]:
+        """End expired sessions. Return them without those that another process has rejoined or ended meanwhile."""
+        with self.alone(names):
+            expired = self.ask(lambda queue: queue.have_expired(names), otherwise=set[str]())
             if expired:
-                self._give_back(name, "died")
+                self._give_back([*expired], "died")
         return expired
 
     def forget_listed(self) -> None:
@@ -443,7 +443,7 @@ class Sessions:
                     self.leave(session)
                     for queue in self.queues:
                         with suppress(NotInstalled):
-                            queue.forget_waits(session.uuid)
+                            queue.forget_waits([session.uuid])
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""
@@ -488,6 +488,11 @@ def checked(name: object) -> str:
 def tokens_of(session: str) -> tuple[str, str]:
     """Return the bounds of a session's tokens: their common prefix, and a text above all of them."""
     return f"{session}/", f"{session}0"
+
+
+def in_full(sessions: Sequence[str]) -> Sequence[str]:
+    """Return one session, or REAPED by repeating the last: a statement has a text for each number."""
+    return sessions if len(sessions) == 1 else [*sessions, *[sessions[-1]] * (REAPED - len(sessions))]
 
 
 def owner_of(token: str) -> tuple[str, float | None]:

@@ -78,10 +78,11 @@ class Upkeep:
             self._refresh()
         return {name for name in of if name in self._known}
 
-    def open_for(self, session: str) -> None:
-        """Open the tubes in which a session may hold tasks."""
+    def open_for(self, sessions: Sequence[str]) -> None:
+        """Open the tubes in which sessions may hold tasks."""
         database = self._queue.adapter.installation
-        listed = database.dialect.execute(database.store, database.dialect.session_queues, {"uuid": session})
+        sql, values = database.dialect.of_sessions(database.dialect.session_queues, sessions)
+        listed = database.dialect.execute(database.store, sql, values)
         for name in self.names([name for (name,) in listed if name]):
             self._opened(name)
 

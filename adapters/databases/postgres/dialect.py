@@ -88,8 +88,8 @@ class Postgres(PostgresObjects):
         expect=f"INSERT INTO {ALIVE} (uuid, process, waits) VALUES ('', :process, :waits) "
         "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
-        lock="SELECT pg_try_advisory_lock(:lock)",
-        unlock="SELECT pg_advisory_unlock(:lock)",
+        lock="pg_try_advisory_lock(:lock)",
+        unlock="pg_advisory_unlock(:lock)",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",
         forget=f"DELETE FROM {ALIVE} WHERE uuid = '' AND process <> :process "
         "AND pg_try_advisory_xact_lock_shared(process)",

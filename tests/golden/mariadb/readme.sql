@@ -292,7 +292,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 
 -- T release R: owned
 SELECT `page`.`id` FROM `page`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :session AND `xq_owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -656,7 +656,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -667,20 +667,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -745,7 +745,7 @@ DELETE FROM `page_xq_wait`
 
 -- forget waits
 DELETE FROM `page_xq_wait`
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM `page_xq_wait`
@@ -767,6 +767,15 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     UNION ALL
     SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT `id`, `xq_owner` FROM `page`

@@ -479,7 +479,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: owned
 SELECT `mail`.`id` FROM `mail`
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :first0 AND `owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
@@ -1029,7 +1029,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -1040,20 +1040,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -1118,7 +1118,7 @@ DELETE FROM `mail_xq_wait`
 
 -- forget waits
 DELETE FROM `mail_xq_wait`
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM `mail_xq_wait`
@@ -1152,6 +1152,15 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     UNION ALL
     SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT `id`, `owner` FROM `mail`

@@ -281,7 +281,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :session AND ("xq_owner" COLLATE "C") < :session_end LIMIT :n FOR UPDATE SKIP LOCKED)
+    WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :first0 AND ("xq_owner" COLLATE "C") < :end0 LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -543,7 +543,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -554,20 +554,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -636,7 +636,7 @@ DELETE FROM "page_xq_wait"
 
 -- forget waits
 DELETE FROM "page_xq_wait"
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM "page_xq_wait"
@@ -658,6 +658,15 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     UNION ALL
     SELECT (SELECT 0 FROM "page"
     WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "page"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT "id", "xq_owner" FROM "page"

@@ -430,7 +430,7 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail"
-    WHERE "status" = 'T' AND ("owner" COLLATE "C") >= :session AND ("owner" COLLATE "C") < :session_end LIMIT :n FOR UPDATE SKIP LOCKED)
+    WHERE "status" = 'T' AND ("owner" COLLATE "C") >= :first0 AND ("owner" COLLATE "C") < :end0 LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
@@ -812,7 +812,7 @@ SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)));
 
 -- sessions listed
-SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM xq_session;
+SELECT uuid, queue, ends - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), host, pid, program FROM xq_session;
 
 -- rejoin session
 UPDATE xq_session
@@ -823,20 +823,20 @@ UPDATE xq_session
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting
+    WHERE uuid IN (:uuids) AND (SELECT value FROM xq_setting
     WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
 
 -- session ends
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends IS NOT NULL;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends IS NOT NULL;
 
 -- session over
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
+SELECT uuid FROM xq_session
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
 
 -- deregister session
 DELETE FROM xq_session
-    WHERE uuid = :uuid AND queue = :queue;
+    WHERE uuid IN (:uuids) AND queue = :queue;
 
 -- set setting
 INSERT INTO xq_setting (name, value)
@@ -905,7 +905,7 @@ DELETE FROM "mail_xq_wait"
 
 -- forget waits
 DELETE FROM "mail_xq_wait"
-    WHERE session = :uuid;
+    WHERE session IN (:uuids);
 
 -- waiting
 SELECT k0, session, since FROM "mail_xq_wait"
@@ -939,6 +939,15 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     UNION ALL
     SELECT (SELECT 0 FROM "mail"
     WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+
+-- next to ready
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at
+    UNION ALL
+    SELECT (SELECT "runat" FROM "mail"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- taken
 SELECT "id", "owner" FROM "mail"
