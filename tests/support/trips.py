@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ import pytest
 
 import xq
 from tests.timing import in_sequence
+from xq.adapters.databases import file_liveness
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance_threads import threads
 from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
@@ -253,10 +254,12 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
         counter.now += seconds
         return False
 
+    hand = _Hand[Any]()
+
     def pass_by() -> None:
         end = counter.now + MINUTE
         while counter.now < end:
-            pool._take(Supply(queue, None), _Hand())
+            pool._take(Supply(queue, None), hand)
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch, counter.alone():
@@ -267,6 +270,42 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
             pass_by()
     queue.handlers.clear()
     return {"an idle thread, a minute": str(trips)}
+
+
+@in_sequence
+def idle(counter: Counter, queues: Sequence[Any], seconds: float) -> Trips:
+    """Return what an idle process sends: a worker of each queue a minute long, the maintenance thread for `seconds`."""
+    program = Program(failed=print)
+    pools = [Threads(queue.worker(lambda task: None), [], queue.adapter.finish, program, 1) for queue in queues]
+    workers = [(pool, Supply(queue, None), _Hand[Any]()) for pool, queue in zip(pools, queues, strict=True)]
+
+    def sleep(awake: Any, seconds: float) -> bool:
+        counter.now += seconds
+        return False
+
+    def pass_by() -> None:
+        now = counter.now
+        for pool, supply, hand in workers:
+            pool._take(supply, hand)
+            counter.now = now
+        while counter.now < now + seconds:
+            thread._notified = thread._notifier.wait(0.0, True)
+            pause = thread._cycle()
+            counter.now = max(counter.now + pause, 0.0 if thread._notified else thread._next_at)
+
+    for queue in queues:
+        queue.take()
+    thread = queues[0].adapter.maintenance._thread
+    with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
+        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(file_liveness, "QUIET", 0.0)  # of the real time, which the files have
+        pass_by()
+        for queue in queues:
+            waiting.enter_context(queue.adapter.waiting.takers.enter())
+        pass_by()
+        with counter.counting() as trips:
+            pass_by()
+    return trips
 
 
 @in_sequence
@@ -311,6 +350,14 @@ def based(db: pw.Database, features: Mapping[str, Any]) -> Any:
     queue = xq.upgrade(model, features=features)
     db.create_tables([model])
     return queue
+
+
+def many(db: pw.Database, n: int) -> list[Any]:
+    """So many queues with all features."""
+    models = [type(f"Task{i}", (xq.Task,), {"Meta": type("Meta", (), {"database": db})}) for i in range(n)]
+    queues: list[Any] = [xq.upgrade(model, features=ALL) for model in models]
+    db.create_tables(models)
+    return queues
 
 
 def of_peewee(db: pw.Database) -> dict[str, Any]:
