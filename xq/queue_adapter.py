@@ -76,10 +76,11 @@ class QueueAdapter(Generic[T]):
         options: Mapping[str, Any] = NONE,
         but: tuple[str, ...] = (),
         until: threading.Event | None = None,
+        looked: bool = False,
     ) -> list[T]:
         """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        It waits no longer when `until` is set and the takers are woken.
+        It waits no longer when `until` is set and the takers are woken. `looked`: the caller has just found nothing.
         """
         binding = self._database.binding
         reaped = 0 if binding is None else binding.sessions.reaper.reaped
@@ -87,8 +88,8 @@ class QueueAdapter(Generic[T]):
             found = self.takes.oldest("take", n, options, tube=tube, but=but)
         else:
             seconds = self.waiting.seconds(timeout)
-            found = self.waiting.take(n, options, tube, seconds if n else 0, but, until)
-        if not found and n and self.maintenance.more_have_died(than=reaped):
+            found = self.waiting.take(n, options, tube, seconds if n else 0, but, until, looked)
+        if not (found or looked) and n and self.maintenance.more_have_died(than=reaped):
             found = self.takes.oldest("take", n, options, tube=tube, but=but)
         return found
 

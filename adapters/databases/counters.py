@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xq.adapters.databases.terms import Terms
 from xq.core.machine import Guard
 
@@ -28,6 +30,10 @@ class Counters(Terms):
     def counters(self) -> str:
         """Return a query of tube, source, target, number of transitions, and number of rows that make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
+
+    def many_counters_of(self, queues: Sequence[Counters], many: int) -> str:
+        """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
+        return ""
 
     @property
     def add_counter(self) -> str:

@@ -64,22 +64,33 @@ class DueTimes(Selectors, HistoryTable):
             return f"SELECT NULL{more}" if more else ""
         return f"SELECT MIN(at) - {self.now}{more} FROM ({times}) AS times"
 
-    def next_due_of(self, queues: Sequence[Self]) -> str:
-        """Return a query of (index of the queue, seconds until a duty) for several queues.
+    def next_due_of(self, queues: Sequence[Self | None]) -> str:
+        """Return a query of (index of the queue, seconds until a duty) for several queues, without those that are None.
 
         Each queue has any number of rows. It uses the clock of the database, and no named values.
         """
+        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue._times_left]
+        return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
+
+    @cached_property
+    def _times_left(self) -> list[str]:
+        """Returns the parts of queries, after SELECT, of the seconds until each duty of this queue."""
         now = filled(self.now, now="NULL")
-        times = [
-            (place, time)
-            for place, queue in enumerate(queues)
-            for time in [
-                *queue._first_due(queue.machine.due, " AS at"),
-                *queue._due_beside(),
-                *([f"SELECT ({queue._any_dirty}) AS at"] if queue._any_dirty else []),
-            ]
-        ]
-        return " UNION ALL ".join(
-            f"SELECT {place} AS place, at - {now} AS seconds FROM ({time}) AS of_{i}"
-            for i, (place, time) in enumerate(times)
-        )
+        dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
+        times = [*self._first_due(self.machine.due, " AS at"), *self._due_beside(), *dirty]
+        return [f"at - {now} AS seconds FROM ({time}) AS times" for time in times]
+
+    @cached_property
+    def _found_ready(self) -> str:
+        return f"0.0, 1 FROM ({filled(self.any_ready, now='NULL')}) AS ready"
+
+    def upkeep_of(self, queues: Sequence[tuple[Self, bool, bool]]) -> str:
+        """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
+
+        A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
+        one is, and a take might find a task, it has a row for that.
+        """
+        due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
+        left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
+        looks = [f"SELECT {place}, {queue._found_ready}" for place, (queue, _, looks) in enumerate(queues) if looks]
+        return " UNION ALL ".join(left + looks)

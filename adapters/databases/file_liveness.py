@@ -29,6 +29,8 @@ YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; u
 POLL = 0.02  # seconds between two polls if no file can be watched
 # The system reports a write before its transaction is visible: seconds to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
+STATE = 0.9  # seconds between two looks at the state of files that are at rest, in case a write is not reported
+QUIET = 5.0  # seconds after a write in which its transaction, or one that it overwrites, may become visible
 
 
 class FileLocks(LivenessLocks):
@@ -330,6 +332,7 @@ class FileNotifier:
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()
+        self._at_rest: object = None  # the state of the files at the last look, if nobody had written for QUIET seconds
         self._waker = Waker()
         self._watch = watch()
 
@@ -343,13 +346,18 @@ class FileNotifier:
         polls = watched < len(self._logs)
         if polls:
             seconds = min(seconds, POLL)
-        ready = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
+        rested = self.at_rest
+        while True:
+            ready = {descriptor for descriptor, _ in listened.poll(1000 * (min(seconds, STATE) if rested else seconds))}
+            seconds -= STATE
+            if ready or seconds <= 0.0 or not rested or not self.at_rest:
+                break
         written = self._watch is not None and self._watch.fileno() in ready
         if self._watch is not None and written:
             self._watch.clear()
         if self._waker.fileno() in ready:
             self._waker.clear()
-        return written or polls
+        return written or polls or (rested and not self.at_rest)
 
     reports_own = True
 
@@ -357,14 +365,30 @@ class FileNotifier:
         """Do nothing: the operating system always notifies."""
 
     def has_changed(self, store: Connections, notified: bool) -> bool:
-        for pause in COMMITTING if notified else ():
-            if self._look(store) != self._version:
+        if self.at_rest:
+            return False
+        written, files = self._written()  # before the look
+        before = self._version
+        for pause in (*COMMITTING, 0.0) if notified else (0.0,):
+            self._version = self._look(store)
+            if self._version != before:
                 break
             time.sleep(pause)
-        version = self._look(store)
-        changed = version != self._version
-        self._version = version
-        return changed
+        self._at_rest = files if 0.0 < written < time.time() - QUIET else None
+        return self._version != before
+
+    @property
+    def at_rest(self) -> bool:
+        return self._at_rest is not None and self._written()[1] == self._at_rest
+
+    def _written(self) -> tuple[float, object]:
+        """Return when a file of the database was last written, in seconds since 1970 (0: never), and their state."""
+        found = []
+        for file in (*self._files, *self._logs):
+            with suppress(OSError):
+                found.append(os.stat(file))
+        states = [(of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for of in found]
+        return max((max(of.st_mtime, of.st_ctime) for of in found), default=0.0), states
 
     def _look(self, store: Connections) -> object:
         return [store.execute(sql) for sql in self._versions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.terms import Terms
@@ -45,6 +45,26 @@ class Records(Terms):
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
         return (self.forget, f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
+
+    read_only: ClassVar[str] = ""  # SQL: whether the server accepts no writes; "" if only a connection can tell
+
+    def records_of(self, queues: Sequence[Records]) -> str:
+        """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
+
+        A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
+        microseconds until its next firing. A server has a row with 1 if it accepts no writes.
+        """
+        names = ", ".join(self.literal(queue.source_name) for queue in queues)
+        found = [
+            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now "
+            f"FROM {QUEUES} WHERE name IN ({names})",
+            f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
+            f"SELECT 'schedule', queue, name, '', next_us - {self.now_us}, {self.now_us} "
+            f"FROM {SCHEDULES} WHERE next_us IS NOT NULL",
+        ]
+        if self.read_only:
+            found.append(f"SELECT 'read only', '', '', '', 1, 0{self.absent_rows} WHERE {self.read_only}")
+        return " UNION ALL ".join(found)
 
     @property
     def forget(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
 from xq.adapters.databases.groups import Groups
@@ -32,7 +33,6 @@ class Server(Dialect):
     placeholder = "%s"
     lock = " FOR UPDATE"
     session_sql: ClassVar[SessionSql]  # what the session connection runs
-    read_only: ClassVar[str]  # SQL: whether the server accepts no writes
     first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
     others: ClassVar[str]  # a query of the other schemas that have records of xq
     groups: ServerGroups | None
@@ -125,6 +125,12 @@ class Server(Dialect):
         return (
             f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
             f"FROM {self.side('count')} GROUP BY tube, source, target"
+        )
+
+    def many_counters_of(self, queues: Sequence[Counters], many: int) -> str:
+        return " UNION ALL ".join(
+            f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
+            for place, queue in enumerate(queues)
         )
 
     def whole(self, number: str) -> str:

@@ -390,6 +390,7 @@ class ServerNotifier:
     """Waits until the server reports a commit, or another thread wakes it."""
 
     unseen = math.inf  # the server notifies after a commit is visible
+    at_rest = False
 
     def __init__(self, session: SessionConnection) -> None:
         session.open()

@@ -6,6 +6,7 @@ SQLite has no round trips: there the second number is that of its statements.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.support.trips import (
     awaited_ack,
     counter_of,
     guarded,
+    idle,
+    many,
     measured,
     minute,
     of_lists,
@@ -253,3 +256,15 @@ def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, m
     queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
     found = {of: upkeep(counter, queue) for of, queue in queues.items()}
     assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+# The seconds to count, and the most statements in these: MariaDB is polled while a caller waits.
+IDLE = {"sqlite": (60, 80), "postgres": (60, 300), "mariadb": (3, 200)}
+
+
+@pytest.mark.parametrize("shared_db", [*IDLE], indirect=True)
+def test_an_idle_process_of_20_workers_and_20_queues_sends_few_statements(shared_db, request, monkeypatch):
+    shared_db.close()
+    seconds, most = IDLE[request.node.callspec.params["shared_db"]]
+    trips = idle(counter_of(monkeypatch), many(shared_db, 20), seconds)
+    assert 20 < trips.statements < most, Counter(trips.texts)

@@ -8,6 +8,7 @@ import resource
 import signal
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -21,11 +22,25 @@ import xq
 from tests.conftest import live
 from tests.factories import task, tasks
 from tests.inside.steps import look
-from tests.steps import another_process, eventually, install_anew, is_exact, processes, state, transitions
+from tests.steps import (
+    PATIENCE,
+    STUCK,
+    Work,
+    another_process,
+    eventually,
+    install_anew,
+    is_exact,
+    processes,
+    state,
+    transitions,
+)
 from tests.support.life import FEATURES, takes, watch
+from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import Place
+from xq.runtime import maintenance
+from xq.runtime.maintenance_threads import threads
 from xq.sessions import session as sessions
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
@@ -50,6 +65,20 @@ def queue_on(path: Path | str, features: Any = FEATURES, **options: Any) -> Any:
 
 def locks(path: Path) -> Path:
     return path.with_name(path.name + "-xq")
+
+
+# files at rest
+
+
+def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_program(path, monkeypatch):
+    monkeypatch.setattr(file_liveness, "QUIET", 0.0)
+    monkeypatch.setattr(maintenance, "REST", PATIENCE)
+    Task, Other = queue_on(path), queue_on(path)
+    found = [Work(Task._meta.database, lambda: Task.take(timeout=PATIENCE).id) for _ in range(2)]
+    rests = eventually(lambda: next((each for each in threads().values() if each._rests), None))
+    eventually(lambda: rests.expire.next_at > time.monotonic() + STUCK)
+    put = {Other.put(task()).id, Other.put(task(), delay=SOON).id}
+    assert {each.result() for each in found} == put
 
 
 # the file of the locks

@@ -177,8 +177,8 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     before = seen(queue)
     assert (before[2]["tube"]["ready"], before[2]["tube"]["delayed"]) == (1, 1)
     assert refused(queue, tube) == {"WAITING"}
-    asked = maintenance.ask_to_write.next_at
-    eventually(lambda: math.inf > maintenance.ask_to_write.next_at > asked)  # the thread has looked again
+    asked = maintenance.read_records.next_at
+    eventually(lambda: math.inf > maintenance.read_records.next_at > asked)  # the thread has looked again
     with maintenance.working:
         assert seen(queue) == before
     may_be_written(server, there.database, True)

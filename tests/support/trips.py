@@ -7,7 +7,7 @@ import itertools
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ import pytest
 import xq
 from tests.support.life import die
 from tests.timing import in_sequence
+from xq.adapters.databases import file_liveness
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance_threads import threads
 from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
@@ -407,10 +408,12 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
         counter.now += seconds
         return False
 
+    hand = _Hand[Any]()
+
     def pass_by() -> None:
         end = counter.now + MINUTE
         while counter.now < end:
-            pool._take(Supply(queue, None), _Hand())
+            pool._take(Supply(queue, None), hand)
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch, counter.alone():
@@ -452,6 +455,41 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
                     found = queue.take(timeout=0)
         rows[f"take, {name}"] = f"{trips}{'' if found else ', none'}"
     return rows
+
+
+def idle(counter: Counter, queues: Sequence[Any], seconds: float) -> Trips:
+    """Return what an idle process sends: a worker of each queue a minute long, the maintenance thread for `seconds`."""
+    program = Program(failed=print)
+    pools = [Threads(queue.worker(lambda task: None), [], queue.adapter.finish, program, 1) for queue in queues]
+    workers = [(pool, Supply(queue, None), _Hand[Any]()) for pool, queue in zip(pools, queues, strict=True)]
+
+    def sleep(awake: Any, seconds: float) -> bool:
+        counter.now += seconds
+        return False
+
+    def pass_by() -> None:
+        now = counter.now
+        for pool, supply, hand in workers:
+            pool._take(supply, hand)
+            counter.now = now
+        while counter.now < now + seconds:
+            thread._notified = thread._notifier.wait(0.0, True)
+            pause = thread._cycle()
+            counter.now = max(counter.now + pause, 0.0 if thread._notified else thread._next_at)
+
+    for queue in queues:
+        queue.take()
+    thread = queues[0].adapter.maintenance._thread
+    with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
+        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(file_liveness, "QUIET", 0.0)  # of the real time, which the files have
+        pass_by()
+        for queue in queues:
+            waiting.enter_context(queue.adapter.waiting.takers.enter())
+        pass_by()
+        with counter.counting() as trips:
+            pass_by()
+    return trips
 
 
 @in_sequence
@@ -517,6 +555,14 @@ def timed(db: pw.Database, of: str, more: Mapping[str, Any]) -> Any:
     queue = xq.upgrade(model, {"utube": "n"} if more else {}, features)
     db.create_tables([model])
     return queue
+
+
+def many(db: pw.Database, n: int) -> list[Any]:
+    """So many queues with all features."""
+    models = [type(f"Task{i}", (xq.Task,), {"Meta": type("Meta", (), {"database": db})}) for i in range(n)]
+    queues: list[Any] = [xq.upgrade(model, features=ALL) for model in models]
+    db.create_tables(models)
+    return queues
 
 
 def of_peewee(db: pw.Database) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from xq.runtime import lease
-from xq.runtime.waiters import WaitQueue
+from xq.runtime.waiters import WaitQueue, run_steps
 from xq.runtime.workers.threads import Budget
 
 
@@ -21,9 +21,16 @@ def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next_and_no_other(l
             queue.wake("a")
             assert (first.woken, second.woken) == (True, False)
             if looked:
-                assert [request and request.awake.is_set() for request in first.sleep(0)] == [True]
+                assert run_steps(first.sleep(0))
             leaves.close()
             assert second.woken is not looked
+
+
+def test_a_put_wakes_no_waiter_that_leaves_its_tube_to_others():
+    queue = WaitQueue()
+    with queue.enter(but=("mail",)) as others, queue.enter("mail") as mail:
+        queue.wake("mail")
+        assert (others.woken, mail.woken) == (False, True)
 
 
 def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():

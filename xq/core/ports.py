@@ -122,6 +122,10 @@ class Notifier(Protocol):
     def has_changed(self, store: Connections, notified: bool) -> bool:
         """Whether there was a commit since the last call. One that was reported is waited for a little."""
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody can have committed since the last `has_changed`. False if that cannot be known."""
+
     def wake(self) -> None:
         """End the `wait` of another thread."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
+from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Row, Store
 from xq.core.words import PLAIN, Wording
 from xq.engine.online import MANY, Steps
 from xq.engine.stats import corrections, counter_of
@@ -405,10 +405,14 @@ class Installation:
         """Return a message for each thing that the queue needs and that is missing; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
-    def is_recorded(self) -> bool:
-        """Return whether the record equals this definition and layout. Faster than `missing`."""
+    def is_recorded(self, records: list[Row] | None = None) -> bool:
+        """Return whether the record equals this definition and layout. Faster than `missing`.
+
+        `records`: what the query `installed` has found.
+        """
         with self.store.bookkeeping():
-            return not self._differences(self.store.execute(self.dialect.installed))
+            found = self.store.execute(self.dialect.installed) if records is None else records
+        return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
 
     def on_record(self) -> bool | None:
         """Return whether the record equals this definition, in whatever layout; None if there is no record."""

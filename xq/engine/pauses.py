@@ -88,14 +88,15 @@ class Pauses:
         self.uncommitted.intersection_update(thread.ident for thread in threading.enumerate() if thread.ident)
         if threading.get_ident() in self.uncommitted:
             if self.database.store.in_transaction():
-                return self._found(self.database.open(), _by_queue(self._rows()))
+                return self._found(self.database.open(), by_queue(self._rows()))
             self.uncommitted.discard(threading.get_ident())  # it was rolled back
         if self.binding is not self.database.open():
             self.read()
         return self.paused
 
     def read(self) -> None:
-        read_all([self], self._rows)
+        began = self.begin()
+        self.end(began, by_queue(self._rows()))
 
     def begin(self) -> int:
         """Return the number of a read that begins now."""
@@ -127,15 +128,7 @@ class Pauses:
         self.uncommitted.clear()
 
 
-def read_all(pauses: Iterable[Pauses], rows: Callable[[], list[Any]]) -> None:
-    """Read the pauses of several queues of one database, by one query."""
-    begun = [(each, each.begin()) for each in pauses]
-    queues = _by_queue(rows())
-    for each, began in begun:
-        each.end(began, queues)
-
-
-def _by_queue(rows: Iterable[Any]) -> dict[str, list[tuple[str, bool]]]:
+def by_queue(rows: Iterable[Any]) -> dict[str, list[tuple[str, bool]]]:
     queues: dict[str, list[tuple[str, bool]]] = {}
     for queue, tube, whole in rows:
         queues.setdefault(queue, []).append((tube, bool(whole)))

@@ -181,21 +181,21 @@ class Database:
             connection = self.store.ready()
         return connection
 
-    def review(self) -> None:
+    def review(self, records: list[Row] | None = None) -> None:
         """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
 
-        Another process may uninstall the queue, or install other features.
+        Another process may uninstall the queue, or install other features. `records`: those of the queue, just read.
         """
         fresh = self.bound is None
         self.begin_writing()
         binding = self.open()
-        if fresh or time.monotonic() <= self._review_at:
+        if fresh or (records is None and time.monotonic() <= self._review_at):
             return
         within = self.store.in_transaction()
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if within else nullcontext():
-                as_it_was = binding.installation.is_recorded()
+                as_it_was = binding.installation.is_recorded(records)
         except Exception as error:
             kind = self.store.classify(error)
             undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: raise this to its owner
@@ -389,11 +389,6 @@ class Database:
             if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
                 raise
             return False
-
-    def roll_up_if_many(self) -> bool:
-        """Call `roll_up_some` if the counters have become many rows."""
-        found = self.execute(self.dialect.counters)
-        return sum(rows for *_, rows in found) > MANY and self.roll_up_some()
 
     # errors
 

@@ -9,14 +9,16 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, ref
 
 from xq.core.errors import NotInstalled
-from xq.core.ports import FAULTS, ErrorKind, Notifier, keep
-from xq.engine.pauses import read_all
-from xq.engine.unit import REVIEW
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
+from xq.engine.pauses import by_queue
+from xq.engine.unit import MANY
+from xq.sessions.liveness import AT_ONCE
 from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
@@ -28,11 +30,11 @@ log = logging.getLogger("xq")
 
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
-LOOK, ALONE = 0.4, 0.8  # reap: while sessions of other processes are registered, and while none is
-PAUSES = 0.4  # read the pauses
+LOOK, ALONE = 0.4, 0.9  # reap: while sessions of other processes are registered, and while none is
+RECORDS = 0.9  # read what other processes may have changed: installations, pauses, schedules, whether it may be written
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
-WRITABLE = 0.8  # check whether the database is writable
+REST = 10.0  # any of these but the look for a commit, while the files of the database are at rest
 ROLL_UP = 1.0  # roll up counters, after a change
 BUCKETS = 60.0  # delete the full buckets of the feature rate
 EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
@@ -79,6 +81,7 @@ class MaintenanceThread:
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
         self._in_vain = 0  # notifications in a row that woke no waiter of this process
         self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
+        self._rests = False  # whether nothing can change but by a commit, or at a time that is known
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
         self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
@@ -87,15 +90,12 @@ class MaintenanceThread:
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
-        # In this order: the first two may leave no queue for the others.
-        self.review = Duty("review the installation", self._review)
-        self.ask_to_write = Duty("ask whether the database may be written", self._ask_to_write)
-        self.read_pauses = Duty("read the pauses", self._read_pauses)
+        # In this order: the first may leave no queue for the others, and `look` calls for `expire`.
+        self.read_records = Duty("read the records, and fire schedules", self._read_records)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
-        self.wake_waiters = Duty("wake waiters", self._wake_waiters)
-        self.reap = Duty("reap orphaned tasks", self._reap)
-        self.fire = Duty("fire schedules", self._fire)
+        self.look = Duty("look for commits, and wake waiters", self._look)
         self.expire = Duty("expire timers", self._expire)
+        self.reap = Duty("reap orphaned tasks", self._reap)
         self.roll_up = Duty("roll up counters", self._roll_up)
         self.drop_buckets = Duty("delete full buckets", self._drop_buckets)
         self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
@@ -170,7 +170,7 @@ class MaintenanceThread:
 
     @property
     def _allowed(self) -> list[Duty]:
-        return [self.review, self.ask_to_write] if self._only_reads else self.duties
+        return [self.read_records] if self._only_reads else self.duties
 
     def _all_at_once(self) -> None:
         for duty in self.duties:
@@ -180,7 +180,7 @@ class MaintenanceThread:
         """Run the due duties. Return the seconds of pause after it, which leave a busy database to others."""
         try:
             self._run_duties()
-            self._next_at = time.monotonic() + FALLBACK
+            self._next_at = time.monotonic() + self._at_most(FALLBACK)
             if self._queues:
                 self._next_at = min(self._next_at, *(duty.next_at for duty in self._allowed))
             return self._rest()
@@ -189,12 +189,15 @@ class MaintenanceThread:
             self._queues = []  # they refer to the database object, which the application may drop
 
     def _run_duties(self) -> None:
-        if self._notifier.replaced():
+        if self._notifier.replaced() and not self._only_reads:  # then each read of the records connects anew
             self._disconnect()  # else the connection would stay on the old file
             self.reap.next_at = 0.0
         self._queues = self._attended()
         if self._notified:
-            self.wake_waiters.next_at = 0.0
+            self.look.next_at = 0.0
+        # A token of the feature rate comes by the time.
+        waits = any(queue.takes.steps.rates and queue.waiting.takers.waiters for queue in self._queues)
+        self._rests = self._notifier.at_rest and not waits
         for queue in self._queues:
             queue.database.observers.count()  # the notifier may have begun or ceased to report own commits
         due = any(time.monotonic() >= duty.next_at for duty in self._allowed)
@@ -204,6 +207,9 @@ class MaintenanceThread:
                 duty.next_at = math.inf  # before the run: another thread may call for it meanwhile
                 duty.within(duty.run())
         self.paused = self.paused and self._only_reads and bool(self._queues)
+
+    def _at_most(self, seconds: float) -> float:
+        return REST if self._rests else seconds
 
     def _rest(self) -> float:
         # The pause grows from WAITED_FOR to PAUSE if the last notifications woke no waiter of this process.
@@ -228,12 +234,12 @@ class MaintenanceThread:
         return [queue for queue in self._queues_of_database() if queue.maintained]
 
     def _hold_connection(self) -> None:
-        for queue in self._attended()[:1]:
+        for queue in self._queues[:1]:
             self._connection = queue.database.store.own_connection
 
     def _disconnect(self) -> None:
         queues, connection = self._attended(), self._connection
-        self._connection, self.review.next_at = None, 0.0
+        self._connection, self.read_records.next_at = None, 0.0
         try:
             if queues:
                 queues[0].database.store.disconnect()
@@ -262,33 +268,72 @@ class MaintenanceThread:
                 self._failing.add((queue.name, duty.name))
         return found
 
+    def _rows_of(
+        self, duty: Duty, query: Callable[[Sequence[QueueMaintenance]], str], queues: Sequence[QueueMaintenance]
+    ) -> list[Row]:
+        """Return the rows of a query of many queues, each after its queue. If it fails, each queue is asked alone."""
+        if len(queues) > AT_ONCE:
+            parts = [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]
+            return [row for part in parts for row in self._rows_of(duty, query, part)]
+        try:
+            asked = query(queues)
+            rows = queues[0].database.execute(asked) if asked else []
+        except Exception as error:
+            if len(queues) == 1 or queues[0].database.store.classify(error) in UNANSWERED:
+                raise
+            found = self._each(duty, lambda queue: self._rows_of(duty, query, [queue]), queues)
+            return [row for rows in found.values() for row in rows]
+        return [(queues[place], *row) for place, *row in rows]
+
     # the duties; each returns the seconds until its next run
 
-    def _review(self) -> float:
-        """Stop maintaining queues that are no longer installed, until they are used again."""
-        liveness, store = self._sessions.liveness, self._queues[0].database.store
+    def _read_records(self) -> float:
+        """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
+        database, liveness = self._queues[0].database, self._sessions.liveness
+        begun = {queue: queue.takes.pauses.begin() for queue in self._queues}
+        found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
-            store.connect_unpooled()
+            database.store.connect_unpooled()
             self._hold_connection()  # now: below, the last queue may be dropped
+            try:
+                dialects = [queue.database.dialect for queue in self._queues]
+                for kind, *row in database.execute(dialects[0].records_of(dialects)):
+                    found[kind].append(row)
+            except Exception as error:  # the tables are gone, or one of the queues
+                failed = error
+        self._review(there, None if failed else found["queue"])
+        if failed and self._queues:
+            raise failed
+        if not self._queues or self._may_only_read(bool(found["read only"])):
+            return RECORDS
+        paused = by_queue((queue, tube, whole) for queue, tube, _, whole, _ in found["pause"])
+        for queue in self._queues:
+            queue.takes.pauses.end(begun[queue], paused)
+        return self._fire(found["schedule"])
+
+    def _review(self, there: bool, records: list[Row] | None) -> None:
+        """Stop maintaining queues that are no longer installed, until they are used again."""
+
+        known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _, _ in records or ()}
 
         def review(queue: QueueMaintenance) -> None:
             try:
                 if there:
-                    queue.database.review()
+                    queue.database.review(None if records is None else known.get(queue.name, []))
                     return
             except NotInstalled as error:
                 log.debug("%s", error)
             queue.maintained = None
             queue.waiting.wake_all()
 
-        self._each(self.review, review, self._queues)
+        self._each(self.read_records, review, self._queues)
         self._queues = [queue for queue in self._queues if queue.maintained]
-        return REVIEW
 
-    def _ask_to_write(self) -> float:
+    def _may_only_read(self, only_reads: bool) -> bool:
         """Pause the other duties while the database is read-only, even if this process could write to it."""
-        only_reads = self._queues[0].database.only_reads()
+        database = self._queues[0].database
+        only_reads = only_reads or (not database.dialect.read_only and database.only_reads())
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
             log.info("the database of %s may %s", self._queues[0].name, may)
@@ -299,48 +344,14 @@ class MaintenanceThread:
             for queue in self._queues:
                 queue.waiting.wake_all()  # each caller checks the database itself
             self._disconnect()  # after a failover only a new connection may be writable
-        return WRITABLE
+            self.read_records.next_at = math.inf  # which a new connection calls for: not before RECORDS
+        return only_reads
 
-    def _read_pauses(self) -> float:
-        """Read the pauses of all queues, and wake the waiters of resumed ones."""
-        database = self._queues[0].database
-        read_all([queue.takes.pauses for queue in self._queues], lambda: database.execute(database.dialect.pauses))
-        return PAUSES
-
-    def _resolve(self) -> float:
-        self._each(self.resolve, lambda queue: queue.takes.in_doubt.resolve(), self._queues)
-        return RETRY
-
-    def _wake_waiters(self) -> float:
-        """Wake the waiters that may find something, if another process has committed."""
-        changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
-        if count is not None and self._notified:
-            count("wakeup")
-        woken = False
-        if changed or not (self._notified or self._recheck < FALLBACK):
-            found = self._each(self.wake_waiters, lambda queue: queue.waiting.committed_elsewhere(), self._queues)
-            woken = any(found.values())
-        if changed:
-            self.expire.next_at = 0.0
-            self.roll_up.within(ROLL_UP)
-        self._in_vain = 0 if woken or not self._notified else self._in_vain + 1
-        # A second commit may not be visible yet, for example on a slow disk: look again soon.
-        self._recheck = min(self._notifier.unseen if self._notified else 2 * self._recheck, FALLBACK)
-        return self._recheck
-
-    def _reap(self) -> float:
-        others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
-        if others and self._sessions.reaper.more:
-            return 0.0  # the other duties come first
-        return LOOK if others else ALONE
-
-    def _fire(self) -> float:
+    def _fire(self, schedules: list[Row]) -> float:
         """Put the tasks of the due schedules of each queue."""
-        queues = {queue.name: queue for queue in self._queues if queue.maintains}
-        if not queues:
-            return FALLBACK
-        database, seconds = self._queues[0].database, FALLBACK
-        for name, schedule, left, now in database.execute(database.dialect.next_firings):
+        seconds = self._at_most(RECORDS)
+        queues = {queue.name: queue for queue in self._queues if queue.maintains} if schedules else {}
+        for name, schedule, _, left, now in schedules:
             if name not in queues:
                 continue
             if queues[name].schedules.reset(now):
@@ -351,26 +362,67 @@ class MaintenanceThread:
             seconds = min(seconds, left / 1_000_000)
         return seconds
 
+    def _resolve(self) -> float:
+        pending = [queue for queue in self._queues if queue.takes.in_doubt.pending]
+        self._each(self.resolve, lambda queue: queue.takes.in_doubt.resolve(), pending)
+        return RETRY if pending else FALLBACK
+
+    def _look(self) -> float:
+        """Call for the duties that read the database, if another process has committed."""
+        changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
+        if count is not None and self._notified:
+            count("wakeup")
+        self._in_vain = self._in_vain + 1 if self._notified else 0
+        if changed:
+            self.expire.next_at = 0.0
+            self.roll_up.within(ROLL_UP)
+            for rested in (self.read_records, self.reap):
+                rested.within(RECORDS)
+        # A second commit may not be visible yet, for example on a slow disk: look again soon.
+        self._recheck = min(self._notifier.unseen if self._notified else 4 * self._recheck, FALLBACK)
+        return self._at_most(self._recheck)
+
     def _expire(self) -> float:
-        """Move a batch of the due tasks of each queue."""
-        queues = [queue for queue in self._queues if queue.maintains]
-        if count is not None and queues:
+        """Wake the waiters that may find something, and move a batch of the due tasks of each queue."""
+        maintains = any(queue.maintains for queue in self._queues)
+        if count is not None and maintains:
             count("sweep")
-        found = [*self._each(self.expire, lambda queue: queue.expire(), queues).values()]
-        found += [others.expire() for others in self._sessions.reaper.others] if queues else []
-        return max(0.0, min([FALLBACK, *(each for each in found if each is not None)]))
+        rows = self._rows_of(self.expire, _due_and_ready, self._queues)
+        left = {queue: None if seconds is None else float(seconds) for queue, seconds, ready in rows if not ready}
+        ready = {queue for queue, _, ready in rows if ready}
+        woken = self._each(
+            self.look, lambda queue: queue.waiting.committed_elsewhere(ready=queue in ready), self._queues
+        )
+        if any(woken.values()):
+            self._in_vain = 0
+        found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
+        found += [others.expire() for others in self._sessions.reaper.others] if maintains else []
+        return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
+
+    def _reap(self) -> float:
+        others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
+        if others and self._sessions.reaper.more:
+            return 0.0  # the other duties come first
+        return LOOK if others else self._at_most(ALONE)
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        many = self._to_roll_up
-
-        def some(queue: QueueMaintenance) -> bool:
-            return queue.database.roll_up_some() if queue in many else queue.database.roll_up_if_many()
-
-        self._to_roll_up = WeakSet(q for q, more in self._each(self.roll_up, some, self._queues).items() if more)
+        many = [queue for queue in self._queues if queue in self._to_roll_up]
+        many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters, self._queues)]
+        rolled = self._each(self.roll_up, lambda queue: queue.database.roll_up_some(), many)
+        self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
 
     def _drop_buckets(self) -> float:
         maintained = [queue for queue in self._queues if queue.maintains]
         self._each(self.drop_buckets, lambda queue: queue.takes.steps.drop_full_buckets(), maintained)
         return BUCKETS
+
+
+def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
+    of = [(queue.database.dialect, queue.maintains, bool(queue.waiting.takers.waiters)) for queue in queues]
+    return of[0][0].upkeep_of(of)
+
+
+def _many_counters(queues: Sequence[QueueMaintenance]) -> str:
+    return queues[0].database.dialect.many_counters_of([queue.database.dialect for queue in queues], MANY)

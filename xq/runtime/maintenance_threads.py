@@ -62,7 +62,7 @@ def is_paused(database: object) -> bool:
     thread = _threads.get(database)
     if thread is None or not thread.paused or not thread.thread.is_alive():
         return False
-    thread.call_for(thread.ask_to_write)
+    thread.call_for(thread.read_records)
     return True
 
 

@@ -117,7 +117,7 @@ class QueueMaintenance:
     def scheduled(self) -> None:
         """Wake the thread to look at the schedules, since this process has committed one."""
         if self._thread is not None:
-            self._thread.call_for(self._thread.fire)
+            self._thread.call_for(self._thread.read_records)
 
     def listen(self) -> bool:
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
@@ -167,13 +167,16 @@ class QueueMaintenance:
         """Whether this process expires and reaps: not under a test's clock, nor as a user that may only put."""
         return self.database.clock is None and self.database.may_move
 
-    def expire(self) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next one; None if there is none, or no right to."""
-        if not self.database.may_move:
-            return None
-        seconds, now = self.timers.seconds(), time.monotonic()
+    def expire(self, seconds: float | None) -> float | None:
+        """Move a batch of due tasks. Return the seconds until the next one; None if there is none, or no right to.
+
+        `seconds`: as just read.
+        """
+        now = time.monotonic()
         if seconds is None or seconds > 0:
             return seconds
+        if not self.database.may_move:
+            return None
         if now >= self._expire_at:
             swept = self.timers.sweep_if_any()
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
@@ -216,9 +219,10 @@ class QueueMaintenance:
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
 
-    def orphans(self) -> list[str]:
-        """Return the sessions that own tasks of this queue and are not registered."""
-        return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
+    def orphans(self, queues: Sequence[QueueMaintenance]) -> set[str]:
+        """Return the sessions that own tasks of these queues and are not registered."""
+        dialects = [queue.database.dialect for queue in queues]
+        return {uuid for _, uuid in self._run(dialects[0].orphans_of(dialects))}
 
     def listed(self) -> list[tuple[str, str, float | None, str]]:
         """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.

@@ -105,8 +105,9 @@ def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
 class Waiter:
     """A caller that waits for a task or for room."""
 
-    def __init__(self, tube: str | None, session: Session | None) -> None:
-        self.tube = tube  # the only one to take from; None for any
+    def __init__(self, tube: str | None, session: Session | None, but: tuple[str, ...] = ()) -> None:
+        self.tube = tube  # the only one to take from; None for any that is not in `but`
+        self.but = but
         self.session = session  # by which it takes; None for a put
         self.woken = False
         self._awake = Awake()
@@ -116,10 +117,11 @@ class Waiter:
         self.woken = True
         return self._awake.reach()
 
-    def sleep(self, seconds: float) -> Wait[None]:
-        """Sleep until `wake`, for up to `seconds`."""
-        yield Sleep(self._awake, seconds)
-        self.woken = False
+    def sleep(self, seconds: float) -> Wait[bool]:
+        """Sleep until `wake`, for up to `seconds`. Return whether it was woken."""
+        woken: bool = yield Sleep(self._awake, seconds)
+        self.woken &= not woken  # one that came after `seconds` is passed on if the waiter does not look
+        return woken
 
 
 class WaitQueue:
@@ -139,9 +141,11 @@ class WaitQueue:
         return list(self.waiters.values())
 
     @contextmanager
-    def enter(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
+    def enter(
+        self, tube: str | None = None, session: Session | None = None, but: tuple[str, ...] = ()
+    ) -> Iterator[Waiter]:
         """Wait in the queue for the block."""
-        waiter = Waiter(tube, session)
+        waiter = Waiter(tube, session, but)
         with self._lock:
             self.waiters[waiter] = time.time()
         try:
@@ -161,7 +165,8 @@ class WaitQueue:
         """Wake the first waiter that may take from this tube (None: a task without a tube)."""
         with self._lock:
             for waiter in list(self.waiters):
-                if not waiter.woken and waiter.tube in (None, tube) and waiter.wake():
+                may_take = waiter.tube in (None, tube) and tube not in waiter.but
+                if may_take and not waiter.woken and waiter.wake():
                     return
 
     def wake_all(self) -> None:
@@ -179,9 +184,9 @@ class WaitQueue:
     def wake_first(self) -> None:
         """Wake the first waiter of each tube, and the first of any tube."""
         with self._lock:
-            first: dict[str | None, Waiter] = {}
+            first: dict[object, Waiter] = {}
             for waiter in list(self.waiters):
-                first.setdefault(waiter.tube, waiter)
+                first.setdefault((waiter.tube, waiter.but), waiter)
             for waiter in first.values():
                 waiter.wake()
 
@@ -254,37 +259,51 @@ class Waiting(Generic[T]):
         timeout: float | None,
         but: tuple[str, ...] = (),
         until: threading.Event | None = None,
+        looked: bool = False,
     ) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds (None: without limit) for the first.
 
-        Without `tube` they are of any tube that is not in `but`. Once `until` is set, a waiter that is woken waits no
-        longer. Returns an empty list if none came. Raises InTransaction and ConfigurationError if the caller must not
-        wait.
+        Without `tube` they are of any tube that is not in `but`. `until` and `looked` are those of `taking`. Returns an
+        empty list if none came. Raises InTransaction and ConfigurationError if the caller must not wait.
         """
         if timeout == 0:
             return self.takes.oldest("take", n, options, tube=tube, but=but)
         taken: list[str | None] = []  # the token
         look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
         try:
-            return run_steps(self.taking(tube, timeout, until=until), look)
+            return run_steps(self.taking(tube, timeout, looked, until, but), look)
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)
             raise
 
     def taking(
-        self, tube: str | None, timeout: float | None, looked: bool = False, until: threading.Event | None = None
+        self,
+        tube: str | None,
+        timeout: float | None,
+        looked: bool = False,
+        until: threading.Event | None = None,
+        but: tuple[str, ...] = (),
     ) -> Wait[list[Any]]:
-        """Return what a look of the caller finds, as `take` does. `looked`: the caller has just found nothing."""
+        """Return what a look of the caller finds, as `take` does.
+
+        `looked`: the caller has just found nothing. With `until` it is a worker's: it waits no longer once that is set
+        and the takers are woken, and raises the error of a lost connection.
+        """
         with self._may_wait("take", timeout):
             found: list[Any] = [] if looked else (yield LOOK)
-            return found or (yield from self._wait_to_take(tube, Deadline(timeout), until))
+            return found or (yield from self._wait_to_take(tube, Deadline(timeout), until, but))
 
-    def _wait_to_take(self, tube: str | None, deadline: Deadline, until: threading.Event | None) -> Wait[list[Any]]:
+    def _wait_to_take(
+        self, tube: str | None, deadline: Deadline, until: threading.Event | None, but: tuple[str, ...]
+    ) -> Wait[list[Any]]:
         self.listen()  # before the query, so that no later commit is missed
         slept = False
-        with self.takers.enter(tube, self.database.session) as waiter:
-            while not (found := (yield from self._take_if_there(deadline, slept))):
-                if (until is not None and until.is_set()) or not (slept := (yield from self._sleep(waiter, deadline))):
+        forgiving = deadline if until is None else Deadline(0)
+        with self.takers.enter(tube, self.database.session, but) as waiter:
+            while not (found := (yield from self._take_if_there(forgiving, slept))):
+                if until is not None and until.is_set():
+                    return []
+                if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()
@@ -353,8 +372,11 @@ class Waiting(Generic[T]):
         self.putters.wake_first()  # wakes one waiter: there may be more room
         return found
 
-    def _sleep(self, waiter: Waiter, deadline: Deadline) -> Wait[bool]:
-        """Sleep until woken, or until the next look without a wake-up. Return False if the deadline has passed."""
+    def _sleep(self, waiter: Waiter, deadline: Deadline, looks: bool = True) -> Wait[bool]:
+        """Sleep until woken, or until the next look without a wake-up. Return whether to look.
+
+        It is False if the deadline has passed; after a sleep only without `looks`, which is for a look at the deadline.
+        """
         if deadline.left <= 0:
             return False
         try:
@@ -362,9 +384,9 @@ class Waiting(Generic[T]):
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
-        yield from waiter.sleep(min(deadline.left, longest))
+        woken = yield from waiter.sleep(min(deadline.left, longest))
         self.woken()
-        return True
+        return woken or looks or deadline.left > 0
 
     def _until_a_token(self) -> float:
         """Return the seconds until a bucket of the feature rate has a token, of those that were empty at a look."""
@@ -595,13 +617,15 @@ class Waiting(Generic[T]):
 
     # notifications
 
-    def committed_elsewhere(self) -> bool:
+    def committed_elsewhere(self, ready: bool | None = None) -> bool:
         """Wake the waiters that may find something, after another process has committed an unknown change.
 
-        Returns whether a waiter was woken, other than one for room.
+        `ready`: whether a take would find a task, if that is known. Returns whether a waiter was woken, other than one
+        for room.
         """
         # A query first: a take that finds nothing would lock out writers.
-        ready = bool(self.takers.waiters) and self.takes.any_ready()
+        if ready is None:
+            ready = bool(self.takers.waiters) and self.takes.any_ready()
         if ready:
             self.takers.wake_first()
         self.putters.wake_first()

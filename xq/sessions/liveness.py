@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from xq.core.errors import NotInstalled
-from xq.core.ports import Row
+from xq.core.ports import ErrorKind, Row
 
 if TYPE_CHECKING:
     from xq.sessions.session import Sessions
@@ -24,6 +24,7 @@ R = TypeVar("R")
 
 REAPED = 100  # sessions that are ended at once
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
+AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 
 log = logging.getLogger("xq")
 
@@ -176,10 +177,16 @@ class Reaper:
         """Return the sessions that own tasks and are not registered."""
         self._orphans_at = self._at + ORPHANS
         found: set[str] = set()
-        for queue in self._sessions.queues:
-            if not self.of_others([queue.name]):
-                with suppress(NotInstalled):
-                    found.update(queue.orphans())
+        queues = [queue for queue in self._sessions.queues if not self.of_others([queue.name])]
+        for part in [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]:
+            try:
+                found |= part[0].orphans(part)
+            except Exception as error:  # of one that was dropped just now, say
+                if part[0].database.store.classify(error) is ErrorKind.LOST:
+                    raise
+                for queue in part:
+                    with suppress(NotInstalled):
+                        found |= queue.orphans([queue])
         for others in members_of(self.others):
             found.update(others.orphans())
         return set(filter(_is_uuid, found))

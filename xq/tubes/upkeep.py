@@ -198,7 +198,7 @@ class Upkeep:
         if queue is None or queue.maintained:  # then the maintenance thread does so anyway
             return None
         try:
-            return queue.expire()
+            return queue.expire(queue.timers.seconds())
         except Exception as error:
             self._skip(table, error)
             return None

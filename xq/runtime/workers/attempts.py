@@ -161,11 +161,14 @@ class Attempts(Generic[T]):
 
     # slots
 
-    def take(self, source: Supply[T], n: int, timeout: float) -> list[T]:
-        """Take up to `n` tasks of a source, no more than slots are free. Raises NoSlot if a task waits for one."""
+    def take(self, source: Supply[T], n: int, timeout: float, looked: bool = False) -> list[T]:
+        """Take up to `n` tasks of a source, no more than slots are free. Raises NoSlot if a task waits for one.
+
+        `looked`: the caller has just found nothing.
+        """
         self.store.connect()
         within = None if self.slots is None else partial(self._within, self.slots)
-        return source.take(n, timeout, self.stop, within)
+        return source.take(n, timeout, self.stop, within, looked)
 
     def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
         taken, tasks = slots.take(n), list[T]()

@@ -20,7 +20,7 @@ from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import ASK, NoSlot
-from xq.runtime.workers.threads import LISTEN, PAUSE, Pool, Program, Supply
+from xq.runtime.workers.threads import PAUSE, Pool, Program, Supply
 from xq.runtime.workers.worker import Worker
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Coroutines(Pool[T]):
     async def _take_for(self, source: Supply[T]) -> None:
         """Take tasks for all free coroutines at once, and run these."""
         size, budget, waits = self._options.batch or 1, self._program.budget, False
-        timeout = LISTEN if self._store.has_threads and not self._program.until_empty else 0
+        timeout = self._patience if self._store.has_threads and not self._program.until_empty else 0
         running, ended = set[asyncio.Task[None]](), asyncio.Event()
         while not self._stop.is_set():
             ended.clear()
@@ -184,7 +184,7 @@ class Coroutines(Pool[T]):
                 del self._finished[each]
             tasks, looks = found or [], not self._unacked and (found is None or self._program.until_empty)
         if looks and not tasks:
-            tasks = self.attempts.take(source, n, timeout)
+            tasks = self.attempts.take(source, n, timeout, looked=timeout > 0)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return 0, []

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 
-LISTEN = 0.5  # seconds after which a waiting worker checks whether it must stop
+WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
+LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 
@@ -45,22 +46,27 @@ class Supply(Generic[T]):
     but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
     def take(
-        self, n: int, timeout: float, until: threading.Event | None = None, within: Within[T] | None = None
+        self,
+        n: int,
+        timeout: float,
+        until: threading.Event | None = None,
+        within: Within[T] | None = None,
+        looked: bool = False,
     ) -> list[T]:
         """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
 
         The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
-        and the take, once a task may be ready.
+        and the take, once a task may be ready. `looked`: the caller has just found nothing.
         """
         adapter = self.queue.adapter
         if (schedules := adapter.maintenance.schedules).pending:
             schedules.begin()
         if within is None:
-            return adapter.take(n, timeout, self.tube, but=self.but, until=until)
+            return adapter.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
         waiting, take = adapter.waiting, partial(adapter.take, timeout=0, tube=self.tube, but=self.but)
         waiting.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
-        return run_steps(waiting.taking(self.tube, timeout, until=until), look)
+        return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
 
     def patience(self) -> float:
         """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
@@ -163,6 +169,8 @@ class Pool(ABC, Generic[T]):
         self._program = program
         self._stop = program.stop
         self._store = moves.store
+        # A worker that waits keeps others from tasks of a budget, which it has reserved.
+        self._patience = LISTEN if program.budget.is_limited else WAIT
 
     @abstractmethod
     def start(self) -> None: ...
@@ -211,6 +219,7 @@ class _Hand(Generic[T]):
 
     def __init__(self) -> None:
         self.waiting: deque[Lease] = deque()  # whose functions are still to be called
+        self.looked = False  # whether the thread has just found nothing
         self._finished: deque[Lease] = deque()  # whose functions have returned; two threads remove them, each its own
         self._since = 0.0  # when the first of these did, by the monotonic clock
 
@@ -312,7 +321,10 @@ class Threads(Pool[T]):
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
-                tasks = attempts.take(source, n, source.patience() if self._program.until_empty else LISTEN)
+                hand.looked |= tasks is not None
+                patience = source.patience() if self._program.until_empty else self._patience
+                tasks = attempts.take(source, n, patience, hand.looked and not self._program.until_empty)
+                hand.looked = not tasks
             except NoSlot:
                 budget.settle(n, 0)
                 attempts.wait_for_slot()
