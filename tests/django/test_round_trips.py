@@ -20,13 +20,13 @@ EXPECTED = {
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
 take                                1/1/1        1/1/1         -
-take, nothing there                 2/2/2        3/3/3         -
+take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
 release                             1/1/1        1/1/1         -
 put_many(100)                       1/1/1        1/1/1         -
 take_many(100)                      1/1/1        1/1/1         -
 ack_many(100)                       3/3/1        3/3/1         -
-take that waits                     4/4/4        5/5/5         -
+take that waits                     3/3/3        5/5/5         -
 a thread's job                      4/4/1        4/4/1         -
 a thread's job, prefetch=10         0.4/0.4/0.1  0.4/0.4/0.1   -
 a thread's job, batch=10            0.4/0.4/0.1  0.4/0.4/0.1   -
@@ -47,13 +47,13 @@ a job                               -            -             3/3/3
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
 take                                1/1/1        1/1/1         -
-take, nothing there                 2/2/2        3/3/3         -
+take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
 release                             1/1/1        1/1/1         -
 put_many(100)                       1/1/1        1/1/1         -
 take_many(100)                      1/1/1        1/1/1         -
 ack_many(100)                       3/3/1        3/3/1         -
-take that waits                     4/4/4        5/5/5         -
+take that waits                     3/3/3        5/5/5         -
 a thread's job                      2/1/1        2/1/1         -
 a thread's job, prefetch=10         0.2/0.1/0.1  0.2/0.1/0.1   -
 a thread's job, batch=10            0.2/0.1/0.1  0.2/0.1/0.1   -
@@ -73,29 +73,29 @@ a job                               -            -             3/3/3
     "mariadb": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
-take                                5/5/1        5/5/1         -
-take, nothing there                 4/4/2        5/5/3         -
-ack                                 4/4/1        5/5/1         -
-release                             5/5/1        5/5/1         -
+take                                1/1/1        1/1/1         -
+take, nothing there                 1/1/1        3/3/3         -
+ack                                 1/1/1        1/1/1         -
+release                             1/1/1        1/1/1         -
 put_many(100)                       1/1/1        1/1/1         -
-take_many(100)                      5/5/1        5/5/1         -
-ack_many(100)                       7/7/1        8/8/1         -
-take that waits                     10/10/4      11/11/5       -
-a thread's job                      9/9/2        10/10/2       -
-a thread's job, prefetch=10         0.9/0.9/0.2  1/1/0.2       -
-a thread's job, batch=10            0.9/0.9/0.2  1/1/0.2       -
-a coroutine's job                   9/9/2        10/10/2       -
-a coroutine's job, workers=10       0.9/0.9/0.2  1/1/0.2       -
-a job that acks                     9/9/2        10/10/2       -
-a job that acks, atomic             15/15/3      16/16/3       -
-a job that is discarded             9/9/2        9/9/2         -
+take_many(100)                      4/4/1        4/4/1         -
+ack_many(100)                       4/4/1        5/5/1         -
+take that waits                     3/3/3        5/5/5         -
+a thread's job                      1/1/1        1/1/1         -
+a thread's job, prefetch=10         0.5/0.5/0.1  0.8/0.8/0.2   -
+a thread's job, batch=10            0.5/0.5/0.1  0.8/0.8/0.2   -
+a coroutine's job                   1/1/1        1/1/1         -
+a coroutine's job, workers=10       0.5/0.5/0.2  0.8/0.8/0.2   -
+a job that acks                     2/2/2        2/2/2         -
+a job that acks, atomic             5/5/2        5/5/3         -
+a job that is discarded             2/2/2        2/2/2         -
 a start, 100 schedules new          308/308/1    308/308/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
 a start, 100 schedules one changed  8/8/1        8/8/1         -
-bury                                -            5/5/1         -
-touch                               -            5/5/1         -
+bury                                -            1/1/1         -
+touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
-a job                               -            -             11/11/3
+a job                               -            -             3/3/3
 """,
 }
 

@@ -30,13 +30,13 @@ EXPECTED = {
                                     a table      a table, all  xq.Task      xq.Task, all
 put                                 1/1/1        1/1/1         1/1/1        1/1/1
 take                                1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there                 2/2/2        3/3/3         2/2/2        3/3/3
+take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
 ack                                 1/1/1        1/1/1         1/1/1        1/1/1
 release                             1/1/1        1/1/1         1/1/1        1/1/1
 put_many(100)                       1/1/1        1/1/1         1/1/1        1/1/1
 take_many(100)                      1/1/1        1/1/1         1/1/1        1/1/1
 ack_many(100)                       3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                     4/4/4        5/5/5         4/4/4        5/5/5
+take that waits                     3/3/3        5/5/5         3/3/3        5/5/5
 a thread's job                      4/4/1        4/4/1         4/4/1        4/4/1
 a thread's job, prefetch=10         0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
 a thread's job, batch=10            0.4/0.4/0.1  0.4/0.4/0.1   0.4/0.4/0.1  0.4/0.4/0.1
@@ -49,7 +49,7 @@ a start, 100 schedules new          307/307/1    307/307/1     307/307/1    307/
 a start, 100 schedules unchanged    4/4/1        4/4/1         4/4/1        4/4/1
 a start, 100 schedules one changed  8/8/1        8/8/1         8/8/1        8/8/1
 a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
-an idle thread, a minute            644/644/644  884/884/884   644/644/644  884/884/884
+an idle thread, a minute            1/1/1        1/1/1         1/1/1        1/1/1
 bury                                -            1/1/1         -            1/1/1
 touch                               -            1/1/1         -            1/1/1
 """,
@@ -57,13 +57,13 @@ touch                               -            1/1/1         -            1/1/
                                     a table      a table, all  xq.Task      xq.Task, all
 put                                 1/1/1        1/1/1         1/1/1        1/1/1
 take                                1/1/1        1/1/1         1/1/1        1/1/1
-take, nothing there                 2/2/2        3/3/3         2/2/2        3/3/3
+take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
 ack                                 1/1/1        1/1/1         1/1/1        1/1/1
 release                             1/1/1        1/1/1         1/1/1        1/1/1
 put_many(100)                       1/1/1        1/1/1         1/1/1        1/1/1
 take_many(100)                      1/1/1        1/1/1         1/1/1        1/1/1
 ack_many(100)                       3/3/1        3/3/1         3/3/1        3/3/1
-take that waits                     4/4/4        5/5/5         4/4/4        5/5/5
+take that waits                     3/3/3        5/5/5         3/3/3        5/5/5
 a thread's job                      2/1/1        2/1/1         2/1/1        2/1/1
 a thread's job, prefetch=10         0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
 a thread's job, batch=10            0.2/0.1/0.1  0.2/0.1/0.1   0.2/0.1/0.1  0.2/0.1/0.1
@@ -76,36 +76,36 @@ a start, 100 schedules new          506/506/1    506/506/1     506/506/1    506/
 a start, 100 schedules unchanged    3/3/1        3/3/1         3/3/1        3/3/1
 a start, 100 schedules one changed  7/7/1        7/7/1         7/7/1        7/7/1
 a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
-an idle thread, a minute            644/644/644  884/884/884   644/644/644  884/884/884
+an idle thread, a minute            1/1/1        1/1/1         1/1/1        1/1/1
 bury                                -            1/1/1         -            1/1/1
 touch                               -            1/1/1         -            1/1/1
 """,
     "mariadb": """
-                                    a table        a table, all   xq.Task        xq.Task, all
-put                                 1/1/1          1/1/1          1/1/1          1/1/1
-take                                5/5/1          5/5/1          5/5/1          5/5/1
-take, nothing there                 4/4/2          5/5/3          4/4/2          5/5/3
-ack                                 4/4/1          5/5/1          4/4/1          5/5/1
-release                             5/5/1          5/5/1          5/5/1          5/5/1
-put_many(100)                       1/1/1          1/1/1          1/1/1          1/1/1
-take_many(100)                      5/5/1          5/5/1          5/5/1          5/5/1
-ack_many(100)                       6/6/1          7/7/1          6/6/1          7/7/1
-take that waits                     10/10/4        11/11/5        10/10/4        11/11/5
-a thread's job                      9/9/2          10/10/2        9/9/2          10/10/2
-a thread's job, prefetch=10         0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-a thread's job, batch=10            0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-a coroutine's job                   9/9/2          10/10/2        9/9/2          10/10/2
-a coroutine's job, workers=10       0.9/0.9/0.2    1/1/0.2        0.9/0.9/0.2    1/1/0.2
-a job that acks                     9/9/2          10/10/2        9/9/2          10/10/2
-a job that acks, atomic             14/14/3        15/15/3        14/14/3        15/15/3
-a job that is discarded             9/9/2          9/9/2          9/9/2          9/9/2
-a start, 100 schedules new          306/306/1      306/306/1      306/306/1      306/306/1
-a start, 100 schedules unchanged    3/3/1          3/3/1          3/3/1          3/3/1
-a start, 100 schedules one changed  7/7/1          7/7/1          7/7/1          7/7/1
-a job that awaits its ack           9/9/2          10/10/2        9/9/2          10/10/2
-an idle thread, a minute            1124/1124/644  1364/1364/884  1124/1124/644  1364/1364/884
-bury                                -              5/5/1          -              5/5/1
-touch                               -              5/5/1          -              5/5/1
+                                    a table      a table, all  xq.Task      xq.Task, all
+put                                 1/1/1        1/1/1         1/1/1        1/1/1
+take                                1/1/1        1/1/1         1/1/1        1/1/1
+take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
+ack                                 1/1/1        1/1/1         1/1/1        1/1/1
+release                             1/1/1        1/1/1         1/1/1        1/1/1
+put_many(100)                       1/1/1        1/1/1         1/1/1        1/1/1
+take_many(100)                      4/4/1        4/4/1         4/4/1        4/4/1
+ack_many(100)                       3/3/1        4/4/1         3/3/1        4/4/1
+take that waits                     3/3/3        5/5/5         3/3/3        5/5/5
+a thread's job                      1/1/1        1/1/1         1/1/1        1/1/1
+a thread's job, prefetch=10         0.5/0.5/0.1  0.8/0.8/0.2   0.5/0.5/0.1  0.8/0.8/0.2
+a thread's job, batch=10            0.5/0.5/0.1  0.8/0.8/0.2   0.5/0.5/0.1  0.8/0.8/0.2
+a coroutine's job                   1/1/1        1/1/1         1/1/1        1/1/1
+a coroutine's job, workers=10       0.5/0.5/0.2  0.8/0.8/0.2   0.5/0.5/0.2  0.8/0.8/0.2
+a job that acks                     2/2/2        2/2/2         2/2/2        2/2/2
+a job that acks, atomic             4/4/2        4/4/2         4/4/2        4/4/2
+a job that is discarded             2/2/2        2/2/2         2/2/2        2/2/2
+a start, 100 schedules new          306/306/1    306/306/1     306/306/1    306/306/1
+a start, 100 schedules unchanged    3/3/1        3/3/1         3/3/1        3/3/1
+a start, 100 schedules one changed  7/7/1        7/7/1         7/7/1        7/7/1
+a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
+an idle thread, a minute            1/1/1        1/1/1         1/1/1        1/1/1
+bury                                -            1/1/1         -            1/1/1
+touch                               -            1/1/1         -            1/1/1
 """,
 }
 
@@ -124,28 +124,28 @@ def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
 
 LISTS = """
                                    sqlite  postgres  mariadb
-ack_many(100) of single takes      3/3/1   3/3/1     4/4/1
-release_many(100) of single takes  3/3/1   3/3/1     5/5/1
-bury_many(100) of single takes     4/4/1   4/4/1     6/6/1
-touch_many(100) of single takes    3/3/1   3/3/1     5/5/1
-kill_many(100)                     4/4/1   4/4/1     5/5/1
+ack_many(100) of single takes      3/3/1   3/3/1     3/3/1
+release_many(100) of single takes  3/3/1   3/3/1     4/4/1
+bury_many(100) of single takes     4/4/1   4/4/1     5/5/1
+touch_many(100) of single takes    3/3/1   3/3/1     4/4/1
+kill_many(100)                     4/4/1   4/4/1     4/4/1
 put_many(100), two keys            1/1/1   1/1/1     1/1/1
-take_many(100), two keys           1/1/1   1/1/1     5/5/1
-ack_many(100), two keys            3/3/1   3/3/1     4/4/1
+take_many(100), two keys           1/1/1   1/1/1     4/4/1
+ack_many(100), two keys            3/3/1   3/3/1     3/3/1
 put, unique                        1/1/1   1/1/1     1/1/1
 put_many(100), unique              3/3/1   3/3/1     3/3/1
 put_many(100), 2 are there         5/5/1   5/5/1     201/201/1
-20 acks of coroutines, update      4/4/1   4/4/1     5/5/1
+20 acks of coroutines, update      4/4/1   4/4/1     4/4/1
 put, DecimalField                  3/3/1   1/1/1     1/1/1
-take, DecimalField                 3/3/1   1/1/1     5/5/1
-ack, DecimalField                  3/3/1   1/1/1     4/4/1
+take, DecimalField                 3/3/1   1/1/1     1/1/1
+ack, DecimalField                  3/3/1   1/1/1     1/1/1
 put, UUIDField                     3/3/1   1/1/1     3/3/1
-take, UUIDField                    3/3/1   1/1/1     5/5/1
-ack, UUIDField                     3/3/1   1/1/1     4/4/1
+take, UUIDField                    3/3/1   1/1/1     3/3/1
+ack, UUIDField                     3/3/1   1/1/1     3/3/1
 put, Upper                         3/3/1   3/3/1     3/3/1
-take, Upper                        3/3/1   3/3/1     5/5/1
-ack, Upper                         3/3/1   3/3/1     4/4/1
-a thread's job, on_change          4/4/1   2/2/2     9/9/2
+take, Upper                        3/3/1   3/3/1     3/3/1
+ack, Upper                         3/3/1   3/3/1     3/3/1
+a thread's job, on_change          4/4/1   2/2/2     2/2/2
 """
 
 
@@ -164,13 +164,13 @@ GUARDED = {
 put                            1/1/1  -
 put_many(100)                  1/1/1  -
 take                           -      5/5/1
-take, nothing there            -      10/10/4
+take, nothing there            -      9/9/3
 take_many(100)                 -      502/502/1
-take that waits                -      16/16/6
+take that waits                -      15/15/5
 a thread's job                 -      6/6/1
 a thread's job, prefetch=10    -      3.3/3.3/0.1
 a thread's job, batch=10       -      3.3/3.3/0.1
-a coroutine's job              -      6/6/2
+a coroutine's job              -      6/6/1
 a coroutine's job, workers=10  -      5.3/5.3/0.2
 """,
     "postgres": """
@@ -178,13 +178,13 @@ a coroutine's job, workers=10  -      5.3/5.3/0.2
 put                            5/2/1  -
 put_many(100)                  5/2/1  -
 take                           -      1/1/1
-take, nothing there            -      4/4/4
+take, nothing there            -      3/3/3
 take_many(100)                 -      102/102/1
-take that waits                -      6/6/6
+take that waits                -      5/5/5
 a thread's job                 -      2/1/1
 a thread's job, prefetch=10    -      1.3/1.3/0.1
 a thread's job, batch=10       -      1.3/1.3/0.1
-a coroutine's job              -      2/2/2
+a coroutine's job              -      2/1/1
 a coroutine's job, workers=10  -      1.3/1.3/0.2
 """,
     "mariadb": """
@@ -192,13 +192,13 @@ a coroutine's job, workers=10  -      1.3/1.3/0.2
 put                            1/1/1  -
 put_many(100)                  1/1/1  -
 take                           -      1/1/1
-take, nothing there            -      4/4/4
+take, nothing there            -      3/3/3
 take_many(100)                 -      102/102/1
-take that waits                -      6/6/6
+take that waits                -      5/5/5
 a thread's job                 -      1/1/1
 a thread's job, prefetch=10    -      1.3/1.3/0.1
 a thread's job, batch=10       -      1.3/1.3/0.1
-a coroutine's job              -      2/2/2
+a coroutine's job              -      1/1/1
 a coroutine's job, workers=10  -      1.3/1.3/0.2
 """,
 }
@@ -220,31 +220,31 @@ take, a new group is dirty                      2/2/2        2/2/2
 take, a group is dirty                          2/2/2        2/2/2
 take, 2500 groups are dirty                     2/2/2        2/2/2
 take, 2500 delayed tasks are due                5/5/5        5/5/5
-take, 2500 tasks have expired                   8/8/8, none  9/9/9, none
+take, 2500 tasks have expired                   7/7/7, none  8/8/8, none
 take, 2500 before it in its group have expired  5/5/5        17/17/17
-take, 250 sessions are dead                     24/24/10     24/24/10
+take, 250 sessions are dead                     23/23/9      23/23/9
 """,
     "postgres": """
-                                                timers          and utube
-take, nothing is to do                          2/2/2           2/2/2
-take, a new group is dirty                      2/2/2           10/10/4
-take, a group is dirty                          2/2/2           4/4/4
-take, 2500 groups are dirty                     2/2/2           10/10/4
-take, 2500 delayed tasks are due                5/5/5           13/13/7
-take, 2500 tasks have expired                   10/10/10, none  35/35/23, none
-take, 2500 before it in its group have expired  5/5/5           30/30/24
-take, 250 sessions are dead                     31/31/16        33/33/18
+                                                timers       and utube
+take, nothing is to do                          2/2/2        2/2/2
+take, a new group is dirty                      2/2/2        10/10/4
+take, a group is dirty                          2/2/2        4/4/4
+take, 2500 groups are dirty                     2/2/2        10/10/4
+take, 2500 delayed tasks are due                5/5/5        13/13/7
+take, 2500 tasks have expired                   9/9/9, none  34/34/22, none
+take, 2500 before it in its group have expired  5/5/5        30/30/24
+take, 250 sessions are dead                     30/30/15     32/32/17
 """,
     "mariadb": """
-                                                timers          and utube
-take, nothing is to do                          6/6/2           7/7/2
-take, a new group is dirty                      6/6/2           17/17/4
-take, a group is dirty                          6/6/2           16/16/4
-take, 2500 groups are dirty                     6/6/2           17/17/4
-take, 2500 delayed tasks are due                17/17/5         28/28/7
-take, 2500 tasks have expired                   19/19/10, none  60/60/23, none
-take, 2500 before it in its group have expired  16/16/5         150/150/44
-take, 250 sessions are dead                     38/38/15        42/42/17
+                                                timers         and utube
+take, nothing is to do                          2/2/2          2/2/2
+take, a new group is dirty                      2/2/2          12/12/4
+take, a group is dirty                          2/2/2          11/11/4
+take, 2500 groups are dirty                     2/2/2          12/12/4
+take, 2500 delayed tasks are due                12/12/5        22/22/7
+take, 2500 tasks have expired                   16/16/9, none  53/53/22, none
+take, 2500 before it in its group have expired  12/12/5        142/142/44
+take, 250 sessions are dead                     26/26/14       28/28/16
 """,
 }
 

@@ -229,7 +229,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 
 -- T ack D: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`xq_owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -283,7 +283,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 
 -- T release R: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`xq_owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
@@ -493,7 +493,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
 
 -- T bury B: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `xq_owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`xq_owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;

@@ -398,7 +398,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
@@ -470,7 +470,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
@@ -743,7 +743,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, `owner`) IN (:takes) FOR UPDATE;  -- lock the tasks
+    WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
