@@ -266,7 +266,10 @@ class Psycopg(_Server):
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         # Not an INSERT with a condition: PostgreSQL finds the types of its values only in an INSERT of VALUES.
         *_, room = self.pipelined(cursor, [(self.begin, ()), turn, look])
-        found, *_ = self.pipelined(cursor, [then, ("COMMIT", ())] if room else [("ROLLBACK", ())])
+        if not room:  # not in a pipeline: there psycopg forgets, too late, statements that it prepared after it
+            self.execute(cursor(), "ROLLBACK", ())
+            return []
+        found, *_ = self.pipelined(cursor, [then, ("COMMIT", ())])
         return found
 
     def _plan_anew(self, connection: Any) -> bool:

@@ -906,6 +906,17 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
     assert end == "the workers have ended: no task is ready, and 1 wait for their time"
 
 
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_each_finished_task_has_a_line_or_is_in_a_sum(make_shared, caplog, kind):
+    Task = make_shared()
+    Task.xq.worker(of_kind(kind, lambda found: None), kind=kind)
+    Task.xq.put_many([task() for _ in range(60)])
+    caplog.set_level(logging.INFO, "xq")
+    Task.xq.run(until_empty=True)
+    sums = [record.args[0] for record in caplog.records if record.msg == "%d more tasks are finished"]
+    assert caplog.text.count(" is done after ") + sum(sums) == 60
+
+
 @pytest.mark.parametrize("prefetch", [1, 5])
 def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefetch):
     Task, seen = make_shared(), list[int]()

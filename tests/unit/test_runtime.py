@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import pytest
 
 from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
+from xq.runtime.workers.lines import MOST, Lines
 from xq.runtime.workers.threads import Budget
 
 
@@ -31,6 +34,19 @@ def test_a_put_wakes_no_waiter_that_leaves_its_tube_to_others():
     with queue.enter(but=("mail",)) as others, queue.enter("mail") as mail:
         queue.wake("mail")
         assert (others.woken, mail.woken) == (False, True)
+
+
+def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, caplog):
+    now = 10.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    caplog.set_level(logging.INFO)
+    lines = Lines(logging.getLogger("xq"))
+    levels = [lines.level() for _ in range(MOST + 3)]
+    assert levels == [logging.INFO] * MOST + [logging.DEBUG] * 3
+    now = 11.0
+    assert (lines.level(), caplog.messages) == (logging.INFO, ["3 more tasks are finished"])
+    lines.sum_up()
+    assert len(caplog.messages) == 1
 
 
 def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():

@@ -363,13 +363,13 @@ class Mariadb(MariadbObjects):
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         first = statement.lock or statement.sql
         find: Run
-        if ":listed" in first or ":takes" in first:
+        if filled(first, listed="", takes="") != first:
             find = partial(self._execute_on, first)
         else:
             find = self.query(statement.lock) if statement.lock else super().run_alone(statement, width)
         if not statement.lock:
             return find
-        if ":chosen" not in statement.sql:
+        if filled(statement.sql, chosen="") == statement.sql:
             return self._in_a_block(statement)
         others = self.query(statement.others) if statement.others else None
         wide = len(self.keys)
@@ -503,7 +503,8 @@ class Mariadb(MariadbObjects):
         return ""  # an error rolls back the statement, not the transaction
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return f"{self.name(guard.name)}'" in refusal
+        # The driver's error shows its message as Python does, which escapes a quote if there is one of each kind.
+        return f"{self.name(guard.name)}'" in refusal.replace("\\'", "'")
 
     def has_unique_value(self, guard: Guard) -> str:
         return f"{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"

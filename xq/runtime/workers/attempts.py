@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import traceback
@@ -20,6 +19,7 @@ from xq.core.words import lasting
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
+from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.worker import Worker
 
@@ -97,6 +97,7 @@ class Attempts(Generic[T]):
         self.stop = stop
         self.store = moves.store
         self.log = moves.log
+        self.lines = Lines(moves.log)
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
         self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
@@ -166,6 +167,8 @@ class Attempts(Generic[T]):
 
         `looked`: the caller has just found nothing.
         """
+        if looked:
+            self.lines.sum_up()
         self.store.connect()
         within = None if self.slots is None else partial(self._within, self.slots)
         return source.take(n, timeout, self.stop, within, looked)
@@ -308,9 +311,8 @@ class Attempts(Generic[T]):
         if self.options.batch:
             for lease in leases:
                 self._fail_named(lease)
-        if self.log.isEnabledFor(logging.INFO):
-            for lease in leases:
-                self._log_done(lease)
+        for lease in leases:
+            self._log_done(lease)
         self.drop(*leases)
 
     def drop(self, *leases: Lease) -> None:
@@ -428,13 +430,13 @@ class Attempts(Generic[T]):
         self._fail_named(lease)
 
     def _log_done(self, lease: Lease, *attempts: Attempt) -> None:
-        took = lasting(time.monotonic() - lease.started_at)
         for attempt in attempts or _done(lease):
+            if not self.log.isEnabledFor(level := self.lines.level()):
+                continue
             event = "ack" if attempt.is_open else attempt.finished
-            ended = ENDED.get(event, f"is finished by {event}")
-            self.log.info(
-                "task %s %s after %s", self._key(attempt.taken), ended, took, extra=self._extra(attempt, event)
-            )
+            ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
+            extra = self._extra(attempt, event)
+            self.log.log(level, "task %s %s after %s", self._key(attempt.taken), ended, took, extra=extra)
 
     def _fail_named(self, lease: Lease) -> None:
         for place, error in _named(lease).items():

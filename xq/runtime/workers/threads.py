@@ -198,6 +198,7 @@ class Pool(ABC, Generic[T]):
 
     def close(self) -> None:
         """Clean up after the last worker has ended."""
+        self.attempts.lines.sum_up()
         self.attempts.heart.end()
 
     def _failed(self, error: BaseException) -> None:
