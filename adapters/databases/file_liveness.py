@@ -156,7 +156,7 @@ class FileLocks(LivenessLocks):
                 self._rest()
 
     def unheld(self, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions that no process has locked; none if the file cannot tell."""
+        """Return the sessions without a lock of a process; none if the file cannot be read."""
         try:
             return self.gone(uuids) if self.renew() else []
         except ConfigurationError:  # this user may not write the file
@@ -332,7 +332,7 @@ class FileNotifier:
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()
-        self._at_rest: object = None  # the state of the files at the last look, if nobody had written for QUIET seconds
+        self._at_rest: object = None  # the state of the files at the last look; None within QUIET seconds of a write
         self._waker = Waker()
         self._watch = watch()
 

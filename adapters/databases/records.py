@@ -46,7 +46,7 @@ class Records(Terms):
         values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
         return (self.forget, f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
 
-    read_only: ClassVar[str] = ""  # SQL: whether the server accepts no writes; "" if only a connection can tell
+    read_only: ClassVar[str] = ""  # SQL: whether the server is read-only; "" if that must be asked of the connection
 
     def records_of(self, queues: Sequence[Records]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.

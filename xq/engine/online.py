@@ -120,11 +120,12 @@ class Steps:
 
         One process at a time does: two would drop the indexes that the other builds.
         """
-        pauses = self._pauses(min(max(lock_timeout, SHORTEST), LASTS))
+        lock_timeout = min(max(lock_timeout, SHORTEST), LASTS)
+        pauses = self._pauses(lock_timeout)
         while True:
             with self.dialect.admitted(self.store) as admitted:
                 if admitted:
-                    self._run_all(min(max(lock_timeout, SHORTEST), LASTS))
+                    self._run_all(lock_timeout)
                     return
             self._wait("begin", ["another process, which installs it"], next(pauses))
 
@@ -157,8 +158,7 @@ class Steps:
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
             if step.kind == "count" and not self.installation.lacking():
-                # No step counted the rows that were there, and the triggers count each write since: one snapshot has
-                # both.
+                # The triggers count each write since they are there: one snapshot has that and the rows before it.
                 self.installation.count_and_record()
 
     def _wait(self, what: str, whom: list[str], pause: float = 0) -> None:

@@ -286,7 +286,7 @@ class Mariadb(MariadbObjects):
         _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
             found["others"] = f"{query}{self.lock} SKIP LOCKED"
-            # It locks what is locked already: else the snapshot of the transaction might not show it.
+            # A locking read: a plain one might read an old snapshot, without these rows.
             either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
                 f"SELECT {', '.join(self.keys)}{into} FROM {self.table_in_schema}{self.by_primary} WHERE {either} "

@@ -33,7 +33,7 @@ class PostgresObjects(Server):
         # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
         within = store.in_transaction()
         with store.atomic():
-            if not within:  # else a role's REPEATABLE READ shows what was there before the lock came
+            if not within:  # a snapshot of REPEATABLE READ would be older than the lock
                 store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             for schema in self.installed_in(store):
                 store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
