@@ -106,8 +106,12 @@ class Postgres(Database):
     engine = "postgres"
 
     @property
+    def synchronous_commit(self) -> str:
+        return "on" if self.durable else "off"
+
+    @property
     def options(self) -> str:
-        return f"-c synchronous_commit={'on' if self.durable else 'off'}"
+        return f"-c synchronous_commit={self.synchronous_commit}"
 
     def connect(self) -> Any:
         import psycopg

@@ -5,6 +5,7 @@ Each is started by the code that its documentation names, and with its defaults 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -12,9 +13,11 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from benchmarks.contestants import PAYLOAD, Existing, Place
 from benchmarks.databases import PATIENCE, Home, Postgres
@@ -55,13 +58,17 @@ calls = Calls()
 Work = Callable[[Place, int], float]  # puts so many tasks, works them off, returns how many seconds that took
 
 
-def xq(place: Place, n: int, **options: Any) -> float:
+def xq(place: Place, n: int, function: Callable[..., Any] = calls, **options: Any) -> float:
     queue = Existing(place, features={"ttr": 60}).queue
     queue.put_many([{"payload": PAYLOAD}] * n)
-    queue.worker(calls, **options)
+    queue.worker(function, **options)
     calls.expect(n)
     queue.run(until_empty=True)
     return calls.seconds()
+
+
+async def coroutine(task: object) -> None:
+    calls(task)
 
 
 def huey(place: Place, n: int) -> float:
@@ -137,8 +144,6 @@ def django_q2(place: Place, n: int) -> float:
 
 
 def procrastinate(place: Place, n: int) -> float:
-    import asyncio
-
     import procrastinate
 
     assert isinstance(place.database, Postgres)
@@ -167,7 +172,8 @@ def pgqueuer(place: Place, n: int) -> float:
     from pgqueuer import AsyncpgDriver, PgQueuer
     from pgqueuer.types import QueueExecutionMode
 
-    settings = {"synchronous_commit": "off"}
+    assert isinstance(place.database, Postgres)
+    settings = {"synchronous_commit": place.database.synchronous_commit}
 
     async def main() -> None:
         connection = await asyncpg.connect(place.database.where, server_settings=settings)
@@ -186,21 +192,64 @@ def pgqueuer(place: Place, n: int) -> float:
     return calls.seconds()
 
 
-DEFAULT, PREFETCH = "xq", "xq, prefetch=10"
-OURS: Mapping[str, Work] = {DEFAULT: xq, PREFETCH: partial(xq, prefetch=10)}
+@dataclass
+class Nothing:
+    """A job of awa."""
+
+    payload: str
+
+
+def awa(place: Place, n: int) -> float:
+    """Its worker is in Rust, and calls the coroutine, 32 side by side as xq does beside it."""
+    from awa import AsyncClient
+
+    assert isinstance(place.database, Postgres)
+    url = f"{place.database.where}?{urlencode({'options': place.database.options}, quote_via=quote)}"
+
+    async def main() -> None:
+        client = AsyncClient(url)
+        await client.migrate()
+        await client.install_queue_storage()
+        ended = asyncio.Event()
+
+        @client.task(Nothing, queue="work")  # type: ignore[untyped-decorator]
+        async def work(job: object) -> None:
+            calls(job)
+
+        await client.enqueue_many_copy([Nothing(PAYLOAD)] * n, queue="work")
+        calls.expect(n, ended.set)
+        await client.start([("work", 32)])
+        await ended.wait()
+        await client.shutdown()
+
+    asyncio.run(main())
+    return calls.seconds()
+
+
+DEFAULT = "xq"
+OURS: Mapping[str, Work] = {
+    DEFAULT: xq,
+    "xq, workers=4": partial(xq, workers=4),
+    "xq, prefetch=10": partial(xq, prefetch=10),
+    "xq, asyncio": partial(xq, function=coroutine, workers=32),
+}
 PEERS: Mapping[str, Mapping[str, Work]] = {
     "sqlite": {"huey": huey, "django-tasks-db": django_tasks_db, "django-q2": django_q2},
-    "postgres": {"procrastinate": procrastinate, "pgqueuer": pgqueuer},
+    "postgres": {"procrastinate": procrastinate, "pgqueuer": pgqueuer, "awa": awa},
+    "mariadb": {},
 }
-DISTRIBUTIONS = {"xq": "xq-tables"}  # those of the others have their names
+DISTRIBUTIONS = {"xq": "xq-tables", "awa": "awa-pg"}  # those of the others have their names
 REMARKS = {
     DEFAULT: "one thread; a task at a time; statistics and ttr on",
-    PREFETCH: "one thread; ten tasks at a time; statistics and ttr on",
+    "xq, workers=4": "four threads; the same",
+    "xq, prefetch=10": "one thread; ten tasks at a time; the same",
+    "xq, asyncio": "32 coroutines; the same",
     "huey": "one thread; a take deletes the task",
     "django-tasks-db": "`db_worker --batch`; keeps finished tasks",
     "django-q2": "one worker, with processes that take tasks and write results; keeps finished tasks",
     "procrastinate": "one coroutine; a task at a time; keeps finished tasks, writes events",
     "pgqueuer": "takes ten tasks at a time, awaits them side by side; asyncpg, uvloop; moves finished tasks to a log",
+    "awa": "32 coroutines, called by a worker in Rust; keeps finished tasks",
 }
 
 
@@ -233,7 +282,7 @@ def _work(pipe: Any, work: Work, place: Place, n: int) -> None:
         pipe.send((0.0, traceback.format_exc()))
 
 
-def workers(effort: Effort, home: Home) -> Table:
+def workers(durable: bool, effort: Effort, home: Home) -> Table:
     n = 4 * effort.calls
     works = {**OURS, **PEERS[home.engine]}
     told: dict[str, str] = {}
@@ -241,13 +290,13 @@ def workers(effort: Effort, home: Home) -> Table:
         package, comma, how = name.partition(",")
         try:
             told[name] = f"{package} {version(DISTRIBUTIONS.get(package, package))}{comma}{how}"
-            in_a_process(works[name], Place(home.new("tried")), TRIED)
+            in_a_process(works[name], Place(home.new("tried", durable)), TRIED)
         except (PackageNotFoundError, RuntimeError) as error:
             told[name] = f"{name}: not measured, {str(error).splitlines()[-1]}"
             del works[name]
 
     def measured(name: str) -> Numbers:
-        return {"work": n / in_a_process(works[name], Place(home.new("work")), n)}
+        return {"work": n / in_a_process(works[name], Place(home.new("work", durable)), n)}
 
     results = race(works, measured, effort.repetitions)
     rows = []

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from benchmarks.bench import CALLS, FLOOR
 from benchmarks.contestants import PAYLOAD, Contestant, Existing, Place, floor
-from benchmarks.databases import PATIENCE, Home, Postgres
+from benchmarks.databases import HOMES, PATIENCE, Home, Postgres
 from benchmarks.measure import Opens, race, single_calls
 from benchmarks.peer_workers import workers
 from benchmarks.report import Effort, Section, Table, rate, run
@@ -313,8 +313,15 @@ SECTIONS = [
         "run. The time is that from the first call of the function to the last one, so the start is not counted; "
         "for django-q2 it ends when all results are written. Nothing is logged. The third column has the rate as a "
         "multiple of that of xq's worker with its defaults (the best / the median of the repetitions).",
-        workers,
-        tuple(PEERS),
+        partial(workers, False),
+        tuple(HOMES),
+    ),
+    Section(
+        "peer-workers-full",
+        "Workers of other queues, and every commit on the disk",
+        "As above, but each commit waits for the disk.",
+        partial(workers, True),
+        ("postgres",),
     ),
 ]
 
