@@ -121,7 +121,7 @@ def _slugs() -> Iterator[str]:
 
 def title(name: str) -> str:
     """Return the name under which a program imports something; of what it does not import, the name alone."""
-    if name.startswith(("aio.", "engine.", "pipeline.")):
+    if name.startswith(("aio.", "engine.", "operators.", "pipeline.")):
         return name.rpartition(".")[2]
     return name.removeprefix("adapters.")
 

@@ -24,7 +24,7 @@ def last_release() -> str:
 def breaks(release: str) -> Iterator[griffe.Breakage]:
     """Yield what the public names of a release had, and what has changed since."""
     before = griffe.load_git("xq", ref=release, repo=ROOT, allow_inspection=False)
-    public = tuple(find(name).canonical_path for name in shown()) + ("xq.operators.Operators", "xq.core.errors")
+    public = tuple(find(name).canonical_path for name in shown()) + ("xq.operators.methods.Operators", "xq.core.errors")
     for each in griffe.find_breaking_changes(before, package()):
         inside = INSIDE.get(each.obj.parent.name if each.obj.parent else "", ())
         path = each.obj.canonical_path

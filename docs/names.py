@@ -44,9 +44,9 @@ SECTIONS = (
         "Besides tasks. A program does not make these itself.",
         (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
-            *("engine.operations.Operation", "engine.operations.Preview"),
-            *("engine.search.Found", "engine.search.Failures", "engine.search.FailureGroup", "engine.search.Step"),
-            *("engine.inspection.Finding", "engine.health.Health", "engine.inspection.Process"),
+            *("operators.operations.Operation", "operators.operations.Preview"),
+            *(f"operators.search.{name}" for name in ("Found", "Failures", "FailureGroup", "Step")),
+            *("operators.inspection.Finding", "operators.health.Health", "operators.inspection.Process"),
         ),
     ),
     Section(

@@ -15,8 +15,8 @@ from xq.core.errors import BadValue, ConfigurationError, LeftOpen
 from xq.core.ports import Connections
 from xq.core.values import PutOptions, Span, Times, count_of
 from xq.engine.finish import Update
-from xq.engine.operations import CHUNK, Operation
 from xq.handle import MISSING, Queue
+from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
 from xq.runtime.callers import Runner, Shared, Work
 from xq.runtime.turns import Call, CallKind, Held, Turns, kind, sleep, step

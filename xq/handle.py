@@ -12,22 +12,22 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
 from xq.core.values import PutOptions, Span, Tasks, Times, count_of
-from xq.engine.acting import Acting, By
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.insert import Inserts
-from xq.engine.inspection import Inspection
 from xq.engine.observers import Callback, Observers
-from xq.engine.oldest_ready import OldestReady
-from xq.engine.operations import Operations
 from xq.engine.pauses import Pauses
-from xq.engine.search import Search
 from xq.engine.stats import Stats, stats
 from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
-from xq.operators import Operators
+from xq.operators.acting import Acting, By
+from xq.operators.inspection import Inspection
+from xq.operators.methods import Operators
+from xq.operators.oldest_ready import OldestReady
+from xq.operators.operations import Operations
+from xq.operators.search import Search
 from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter

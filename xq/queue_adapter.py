@@ -10,12 +10,12 @@ from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
 from xq.core.values import Span
-from xq.engine.inspection import Inspection
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
 from xq.engine.take import NONE
 from xq.engine.unit import Database
+from xq.operators.inspection import Inspection
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 

@@ -18,7 +18,7 @@ import peewee as pw
 import xq
 from xq.core.compile import Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.engine.call_sql import PARTS
+from xq.operators.call_sql import PARTS
 from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent

@@ -18,7 +18,8 @@ from tests.factories import task
 from tests.steps import elsewhere, eventually, refers
 from tests.support import questions
 from xq.core import values
-from xq.engine import inspection, steps
+from xq.engine import steps
+from xq.operators import inspection
 
 
 def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xq
-from xq.core.filters import LONGEST, MOST_TERMS, MOST_VALUES, Filter, Term, number, parse, quoted, seconds
-from xq.engine.failures import failure_of
+from xq.operators.failures import failure_of
+from xq.operators.filters import LONGEST, MOST_TERMS, MOST_VALUES, Filter, Term, number, parse, quoted, seconds
 
 READ = {
     "": [],

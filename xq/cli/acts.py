@@ -13,10 +13,10 @@ from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Queue, Reason, Yes
 from xq.cli.tasks import described, table
 from xq.core.errors import Error
-from xq.core.filters import quoted
+from xq.operators.filters import quoted
 
 if TYPE_CHECKING:
-    from xq.engine.operations import Operation
+    from xq.operators.operations import Operation
 
 DESTROY = ("kill", "snatch")  # what refuses to run without a terminal, unless --yes is given
 COLUMNS = ("id", "state", "event", "filter", "done", "skipped", "actor", "reason")

@@ -12,8 +12,8 @@ from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
-from xq.core.filters import quoted
 from xq.core.words import NAMES
+from xq.operators.filters import quoted
 
 MOST = 20  # words of a column that upgrade shows
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`

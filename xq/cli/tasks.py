@@ -14,9 +14,9 @@ from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say, shown
 from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
-from xq.core.filters import Term, parse
 from xq.core.values import part_as_text
 from xq.core.words import lasting
+from xq.operators.filters import Term, parse
 
 PER_PUT = 1_000  # tasks that one statement puts
 CELL, PEEKED = 60, 200  # characters of a value in a table of tasks, and in peek

@@ -21,8 +21,8 @@ from prometheus_client.registry import Collector
 
 from xq.core.errors import ConfigurationError
 from xq.core.machine import READY, TAKEN
-from xq.engine.inspection import LAST
 from xq.handle import Queue
+from xq.operators.inspection import LAST
 from xq.runtime import maintenance
 from xq.runtime.workers.outcomes import outcome_of
 from xq.runtime.workers.worker import Worker

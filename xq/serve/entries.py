@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.ports import ErrorKind, fits_a_column
-from xq.engine.operations import ACTS, is_offered
 from xq.handle import Queue
+from xq.operators.operations import ACTS, is_offered
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
-from xq.core.filters import parse
+from xq.operators.filters import parse
 from xq.serve.entries import EVENTS, Entry, on
 from xq.serve.login import Visit
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from xq.core.errors import BadValue
-from xq.core.filters import parse
+from xq.operators.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on

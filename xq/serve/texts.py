@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from xq.core.filters import quoted
 from xq.core.words import lasting, name_of
+from xq.operators.filters import quoted
 
 CELL: Final = 100  # characters of a value in a list
 WHOLE: Final = 50_000  # characters of a value on the page of its task

@@ -8,20 +8,20 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq.core.errors import BadType, shown
-from xq.core.filters import Filter
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
-from xq.engine.acting import Acting, By
-from xq.engine.call_sql import sql_of
-from xq.engine.health import Health, health
-from xq.engine.inspection import Finding, Inspection, Process
-from xq.engine.oldest_ready import OldestReady
-from xq.engine.operations import CHUNK, Operation, Operations
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.search import Failures, Found, Search, Step
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
+from xq.operators.acting import Acting, By
+from xq.operators.call_sql import sql_of
+from xq.operators.filters import Filter
+from xq.operators.health import Health, health
+from xq.operators.inspection import Finding, Inspection, Process
+from xq.operators.oldest_ready import OldestReady
+from xq.operators.operations import CHUNK, Operation, Operations
+from xq.operators.search import Failures, Found, Search, Step
 from xq.runtime.schedules import Schedules
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections import deque
 from typing import Any
 
 from xq.core.machine import READY, Machine
-from xq.engine.inspection import Inspection
-from xq.engine.search import Search
 from xq.engine.stats import stats
+from xq.operators.inspection import Inspection
+from xq.operators.search import Search
 
 MARKS = 4_096  # of the number of tasks that have become ready
 

@@ -1,7 +1,7 @@
 """The filters by which operators choose tasks: `state:buried tube:mail error:Timeout age>1h`. Pure data.
 
 A filter is text from anybody, so its length and the number of its terms are bounded, and it is read in one pass. Which
-fields and states a queue has is not known here: `xq.engine.search` finds that out.
+fields and states a queue has is not known here: `xq.operators.search` finds that out.
 """
 
 from __future__ import annotations

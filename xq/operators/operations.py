@@ -14,17 +14,17 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotInstalled, shown
-from xq.core.filters import Filter, Term, parse
 from xq.core.machine import Machine
 from xq.core.ports import Row
 from xq.core.values import Parts, Seconds, Tasks
-from xq.engine.acting import Acting, By
 from xq.engine.finish import Finish
-from xq.engine.search import Movable, Search
 from xq.engine.stats import stats
 from xq.engine.steps import Steps
 from xq.engine.timers import Batches
 from xq.engine.unit import Database
+from xq.operators.acting import Acting, By
+from xq.operators.filters import Filter, Term, parse
+from xq.operators.search import Movable, Search
 
 T = TypeVar("T")
 

@@ -9,15 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.filters import Filter, Term, number, parse, quoted, seconds
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field, Row
 from xq.core.values import Parts, Tasks
-from xq.engine import cursors
-from xq.engine.failures import failure_of
 from xq.engine.history import History
 from xq.engine.stats import stats
 from xq.engine.unit import Database
+from xq.operators import cursors
+from xq.operators.failures import failure_of
+from xq.operators.filters import Filter, Term, number, parse, quoted, seconds
 from xq.sessions.session import UUID_LENGTH, owner_of
 
 if TYPE_CHECKING:

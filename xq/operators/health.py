@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from xq.core.machine import READY
 from xq.core.ports import PASSING
-from xq.engine.inspection import Inspection
-from xq.engine.oldest_ready import OldestReady
 from xq.engine.stats import stats
+from xq.operators.inspection import Inspection
+from xq.operators.oldest_ready import OldestReady
 
 
 class Health(NamedTuple):
