@@ -15,6 +15,7 @@ import pytest
 
 from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.core.machine import Settings
+from xq.core.words import lasting
 from xq.features import FEATURES
 from xq.registry import compose
 
@@ -362,3 +363,19 @@ def test_a_name_that_no_feature_has_is_refused(name, value):
 def test_features_are_a_mapping_of_names(features):
     with pytest.raises(ConfigurationError, match="features is a mapping of names to values, not|5"):
         compose(features)
+
+
+SPANS = {
+    0.0302: "30.2 ms",
+    0.9999: "1 s",
+    119.7: "120 s",
+    217: "3 min 37 s",
+    3_599.8: "60 min",
+    18_000: "5 h",
+    187_000: "2 days 4 h",
+}
+
+
+@pytest.mark.parametrize("seconds", SPANS)
+def test_a_span_of_time_is_told_in_two_units(seconds):
+    assert lasting(seconds) == SPANS[seconds]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -15,7 +14,7 @@ NAMES: Final[Mapping[str, str]] = {
     "Z": "Zombie",
     "D": "Done",
 }
-UNITS: Final = ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days"))
+SPANS: Final = ((172_800, 86_400, "days", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (120, 60, "min", 1, "s"))
 
 
 def plain(word: str | int) -> str | int:
@@ -29,10 +28,12 @@ def name_of(letter: str) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return a span of time: 250 ms, 4.2 s, 3 min, 5 h, 2 days."""
-    unit, name = next((unit, name) for most, unit, name in UNITS if abs(seconds) < most)
-    n = seconds / unit
-    return f"{n:.3g} {name}" if abs(n) < 1000 else f"{n:,.0f} {name}"
+    """Return a span of time: 250 ms, 4.2 s, 3 min 37 s, 5 h, 2 days 4 h."""
+    for least, size, unit, smaller, part in SPANS:
+        if seconds >= least:
+            n, rest = divmod(round(seconds / smaller) * smaller, size)
+            return f"{n:,.0f} {unit}" + (f" {rest / smaller:.0f} {part}" if rest else "")
+    return f"{seconds:.3g} s" if abs(seconds) >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
 @dataclass(frozen=True)
