@@ -400,7 +400,9 @@ def test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error(m
         assert [r.levelname for r in caplog.records if "ValueError: no price" in r.getMessage()] == [level]
         assert state(Task, put) == becomes
         Task.xq.clock.tick(2)
-    assert Task.xq.peek(put).error.startswith("ValueError: no price\nin the order\nTraceback"), "so that reports group"
+    written = Task.xq.peek(put).error
+    assert written.startswith("ValueError: no price\nin the order\nTraceback"), "so that reports group"
+    assert __file__ in written.partition("File")[2].partition("\n")[0], "it begins in the function"
 
 
 @pytest.mark.parametrize("length", [80, None])

@@ -665,8 +665,12 @@ def _line(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
+    """Return the traceback from the first frame that is not one of xq; the whole one if all are."""
+    first = error.__traceback__
+    while first and first.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "xq":
+        first = first.tb_next
     try:
-        return "".join(traceback.format_exception(error)).rstrip()
+        return "".join(traceback.format_exception(type(error), error, first or error.__traceback__)).rstrip()
     except Exception:  # the error's own __str__ may raise
         return ""
 
