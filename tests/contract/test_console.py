@@ -9,6 +9,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +25,7 @@ from starlette.testclient import TestClient
 
 import xq
 from tests.conftest import Maker
+from tests.servers import Postgres
 from tests.steps import eventually
 from tests.support.console import SAME, visitor
 from xq import serve
@@ -206,15 +209,38 @@ class Slow(pw.SqliteDatabase):
         return self.gate.wait(60) and super()._connect()  # type: ignore[misc]
 
 
-def test_a_database_that_hangs_holds_up_no_other_queue_and_the_age_of_its_numbers_is_shown(pages, tmp_path):
+def test_older_numbers_of_a_slow_database_are_shown_with_their_age(pages, tmp_path):
     Slow.gate.set()
     task = Maker(Slow(str(tmp_path / "slow.db")))()
     here = visitor(serve.app({"quick": pages, "slow": task}, every=0.01))
     assert [row[:2] for row in cells(shown(here, "/"))] == [["quick", "0"], ["slow", "0"]]
     Slow.gate.clear()
     pages.put({"name": "new"})
-    eventually(lambda: "its database does not answer" in (page := shown(here, "/")) and cells(page)[0][1] == "1")
+    eventually(lambda: "ago: a new look is under way" in (page := shown(here, "/")) and cells(page)[0][1] == "1")
     Slow.gate.set()
+
+
+def test_a_database_that_hangs_takes_the_pages_of_its_queues_and_no_others(pages):
+    if reason := Postgres.missing():
+        pytest.skip(reason)
+    with Postgres() as server, ThreadPoolExecutor(9) as browsers:
+        server.create("stuck")
+        with closing(server.peewee("stuck")) as db:
+            here = visitor(serve.app({"quick": pages, "stuck": Maker(db)()}, every=0.01, live="poll"))
+        shown(here, "/q/stuck")
+        pages.put({"name": "new"})
+        with server.hanging():
+            loads = [browsers.submit(here.get, "/q/stuck") for _ in range(9)]
+            assert "new" in cells(shown(here, "/q/quick"))[0]
+            eventually(lambda: cells(shown(here, "/"))[0][:2] == ["quick", "1"])
+            answers = [load.result() for load in loads]
+            assert {(each.status_code, each.headers["retry-after"]) for each in answers} == {(503, "5")}
+            assert "The database of stuck has not answered for 1" in here.get("/q/stuck").text
+            assert "ago: its database does not answer" in shown(here, "/")
+            assert "event: snapshot" in shown(here, "/q/stuck/events")
+            threads = [thread for thread in threading.enumerate() if thread.name == "xq-console"]
+            assert len(threads) <= 5, "four of pages, and one look"
+        eventually(lambda: here.get("/q/stuck").status_code == 200)
 
 
 def test_a_console_within_wsgi_has_pages_that_ask_for_new_numbers(pages):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
+import inspect
 import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -34,7 +32,6 @@ LIVE: Final = "xq.live"  # in the scope: "poll" where the application around a c
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
 METRICS: Final = {"off": "", "token": VIEW, "open": OPEN}  # the verb that /metrics needs
-THREADS: Final = 8  # calls on databases at a time
 OPERATIONS: Final = 2  # operations at a time; others wait for their turn
 COLOUR: Final = "#3b6fb6"
 HEADERS: Final = {
@@ -52,8 +49,7 @@ HEADERS: Final = {
 }
 OF_REFUSALS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 503: {"Retry-After": "5"}}
 
-R = TypeVar("R")
-Answer = Callable[["Console", Visit], Response]
+Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
 
 class Page(Route):
@@ -76,9 +72,7 @@ class Console:
         self.failed: dict[tuple[str, int], str] = {}  # why operations ended early
         self.beginning = threading.Lock()
         self.room = threading.Semaphore(OPERATIONS)
-        self.examining = threading.Lock()  # held while a page reads a whole table
         self._others = Router(lifespan=self._lives)  # for what is not HTTP
-        self._threads = ThreadPoolExecutor(THREADS, "xq-console")
         loader = PackageLoader("xq.serve")
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -118,8 +112,13 @@ class Console:
             visit = Visit(request, caller, await login.parameters_of(request), *self._place(parts))
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
-            answer = partial(self._answer, page, visit)  # a login waits for no database
-            return await (run_in_threadpool(answer) if page.verb == OPEN else self.in_a_thread(answer))
+            if inspect.iscoroutinefunction(page.answer):
+                return cast("Response", await page.answer(self, visit))
+            answer = partial(self._answer, page, visit)
+            if visit.entry or page.path == "/":  # the others wait for no database
+                await self.snapshots.current(visit.entry)
+            look = self.snapshots.look.get(visit.entry)
+            return await (look.call(answer) if look else run_in_threadpool(answer))
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException as refusal:
@@ -143,12 +142,7 @@ class Console:
             raise HTTPException(404, "This console has no such page, or no such queue.")
         return found[0] if found else None, int(number)
 
-    async def in_a_thread(self, call: Callable[[], R]) -> R:
-        """Make a call that asks a database, so that it does not hold up the event loop."""
-        run = partial(contextvars.copy_context().run, call)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
-
-    def _answer(self, page: Page, visit: Visit) -> Response:
+    def _answer(self, page: Page, visit: Visit) -> Any:
         if isinstance(page.answer, str):
             return self.show(page.answer, visit)
         try:
@@ -178,8 +172,7 @@ class Console:
 
     def part(self, visit: Visit) -> str:
         """Return the part of a page that follows the numbers."""
-        now = self.snapshots.current()
-        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=now)
+        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=self.snapshots.all())
 
     def _refusal(self, visit: Visit, status: int, sentence: str) -> Response:
         """Return the page of a refusal; the form to log in where that would help."""
