@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import os
@@ -445,6 +446,31 @@ def test_a_login_leads_to_this_console_only_and_ends(pages, monkeypatch):
     assert here.get("/").status_code == 401
 
 
+def test_after_ten_refused_tokens_within_a_minute_an_address_has_to_wait_and_all_logins_are_logged(
+    pages, monkeypatch, caplog
+):
+    caplog.set_level("INFO", "xq.serve")
+    console = serve.app([pages], token={"ann": TOKEN}, proxies=["10.0.0.9"])
+    here, other = (visitor(console, address=address) for address in ("10.0.0.7", "10.0.0.8"))
+    proxied = visitor(console, address="10.0.0.9")
+    proxied.headers["X-Forwarded-For"] = "10.0.0.1, 10.0.0.7, 10.0.0.9"
+    assert log_in(here).status_code == 303
+    for n in range(10):
+        answer = log_in(here, "wrong") if n % 2 else proxied.get("/", headers={"Authorization": f"Bearer wrong {n}"})
+        assert answer.status_code == 401
+    for refused in (log_in(here), log_in(proxied), here.get("/", headers=BEARER)):
+        assert (refused.status_code, 0 < int(refused.headers["retry-after"]) <= 60) == (429, True)
+    assert (here.get("/").status_code, log_in(other).status_code) == (200, 303), "by its cookie, and another address"
+    assert caplog.messages == [
+        "ann logged in from 10.0.0.7",
+        *["a token from 10.0.0.7 was refused"] * 10,
+        "ann logged in from 10.0.0.8",
+    ]
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 61)
+    assert log_in(here).status_code == 303
+
+
 ORIGINS: list[tuple[dict[str, str], bool]] = [
     ({"Sec-Fetch-Site": "same-origin"}, True),
     ({"Sec-Fetch-Site": "same-site"}, False),
@@ -543,6 +569,52 @@ def test_a_console_is_mounted_below_a_path(pages):
     assert here.get("/ops/queues/q/Task").status_code == 200
 
 
+def test_a_proxy_has_the_console_below_a_path_and_says_how_it_was_reached(pages):
+    console = serve.app([pages], token=TOKEN, root_path="/ops/", hosts=["queues.example.org"])
+    here, far = (visitor(console, address=address) for address in ("127.0.0.1", "10.0.0.7"))
+    proxied = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "queues.example.org:8443"}
+    origin = {"Origin": "https://queues.example.org:8443"}
+    for path in ("/login", "/ops/login"):
+        answer = here.post(path, data={"token": TOKEN, "next": "/q/Task"}, headers=proxied | origin)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ops/q/Task"), path
+        assert {"Secure", "Path=/ops/"} <= {part.strip() for part in answer.headers["set-cookie"].split(";")}
+        assert far.post(path, data={"token": TOKEN}, headers=proxied | origin).status_code == 403, "no proxy sent it"
+    for path in ("/ops", "/ops/", "/", "/q/Task", "/ops/q/Task"):
+        assert here.get(path, headers=BEARER).status_code == 200, path
+    assert here.get("/opsq/Task", headers=BEARER).status_code == 404
+    assert here.get("/", headers=BEARER | {"X-Forwarded-Host": "evil.example"}).status_code == 400
+
+
+def test_of_many_browsers_that_follow_at_once_two_hundred_are_answered(pages):
+    console = serve.app([pages], every=60)
+    codes: list[int] = []
+
+    async def follow(asked: asyncio.Event) -> None:
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                codes.append(message["status"])
+                await asked.wait()
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "path": "/events", "headers": headers, "client": ("127.0.0.1", 1)}
+        received = iter([{"type": "http.request"}])
+        await console(scope, lambda: asyncio.sleep(0, next(received, {"type": "http.disconnect"})), send)
+
+    async def many(n: int) -> None:
+        asked = asyncio.Event()
+        browsers = [asyncio.create_task(follow(asked)) for _ in range(n)]
+        while len(codes) < n:
+            await asyncio.sleep(0)
+        asked.set()
+        await asyncio.gather(*browsers)
+
+    asyncio.run(many(230))
+    assert (codes.count(200), codes.count(503)) == (200, 30)
+    codes.clear()
+    asyncio.run(many(200))
+    assert codes == [200] * 200, "those that left are not counted"
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"token": "short"}, "at least 16"),
     ({"token": {"ann": TOKEN, "bob": TOKEN}}, "same token"),
@@ -554,6 +626,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"live": "socket"}, "events"),
     ({"metrics": True}, "open"),
     ({"user": 7}, "a header"),
+    ({"root_path": "/a b"}, "root_path= is the path"),
     ({"hide": ["tube"]}, "hide= cannot hide 'tube' of Task: pages name keys and tubes"),
 ]
 

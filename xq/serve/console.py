@@ -95,6 +95,7 @@ class Console:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._others
         if scope["type"] == "http":
+            scope = self.settings.as_sent(scope)
             answer = await self._guarded(Request(scope, receive))
             answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
         await answer(scope, receive, send)
@@ -122,7 +123,9 @@ class Console:
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException as refusal:
-            return self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
+            response = self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
+            response.headers.update(refusal.headers or {})
+            return response
         except Exception:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
@@ -204,13 +207,15 @@ def app(
     metrics: str = "off",
     every: float = EVERY,
     activity: str | None = None,
+    root_path: str = "",
 ) -> Console:
     """Return a console of queues as an ASGI application, which can be mounted into another one.
 
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy on this machine, or one of the addresses `proxies`, names its
-    user; or a function of the ASGI scope that returns a name or None.
+    `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
+    name or None. This header, and X-Forwarded-Proto, -For and -Host, are believed of proxies on this machine and of
+    the addresses `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
@@ -225,6 +230,7 @@ def app(
 
     is_name = name is None or (isinstance(name, str) and 1 <= len(name) <= 60 and name.isprintable())
     is_colour = colour is None or (isinstance(colour, str) and re.fullmatch("#[0-9a-fA-F]{6}", colour))
+    is_path = isinstance(root_path, str) and re.fullmatch("[A-Za-z0-9/._~-]*", root_path)
     is_user = user is None or isinstance(user, str) or callable(user)
     for expected, given, is_right in (
         ("the name of an environment is text of 1 to 60 characters", name, is_name),
@@ -232,6 +238,7 @@ def app(
         ("live= is 'events' or 'poll'", live, live in ("events", "poll")),
         (f"metrics= is {', '.join(map(repr, METRICS))}", metrics, metrics in METRICS),
         ("user= is the name of a header, or a function of the ASGI scope", user, is_user),
+        ("root_path= is the path of the console behind a proxy, as '/ops'", root_path, is_path),
     ):
         if not is_right:
             raise BadValue(f"{expected}, not {shown(given)}")
@@ -244,5 +251,6 @@ def app(
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
         pages = (*pages, ACTIVITY)
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
-    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied
+    root = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
+    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied, root
     return Console(entries, Settings(*who, name, colour or COLOUR, live, hidden, every, activity or ""), pages)

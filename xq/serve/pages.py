@@ -22,7 +22,7 @@ from xq.operators.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
-from xq.serve.login import LASTS, VIEW, Visit, equal
+from xq.serve.login import LASTS, VIEW, Visit, log
 from xq.serve.operations import act, go_on, preview
 from xq.serve.snapshot import THREADS
 
@@ -99,9 +99,10 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
 
 def log_in(console: Console, visit: Visit) -> Response:
     login, wanted = console.settings, visit.text("next", "/")
-    name = equal(visit.text("token"), login.tokens)
+    name = login.named(visit.request, visit.text("token"))
     if name is None:
         return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
+    log.info("%s logged in from %s", name, visit.request.client.host if visit.request.client else "an unknown address")
     response = RedirectResponse(visit.url(wanted if INSIDE.fullmatch(wanted) else "/"), 303)
     cookie, is_secure = login.cookie_for(name, f"{int(time.time()) + LASTS}"), visit.request.url.scheme == "https"
     response.set_cookie(
