@@ -25,7 +25,7 @@ from xq.core.errors import BadType, BadValue, shown
 log = logging.getLogger("xq.serve")
 
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "kill")
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "kill")
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),
@@ -55,7 +55,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 # By parameter: the most characters that it may have. Any other is ignored.
 LENGTHS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
-    **dict.fromkeys(("tube", "reason", "sure"), 500),
+    **dict.fromkeys(("tube", "reason", "sure", "schedule"), 500),
     **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
     "after": 16_000,  # a cursor of find
 }

@@ -139,6 +139,15 @@ def pause(console: Console, visit: Visit) -> Response:
     return RedirectResponse(visit.here("pauses"), 303)
 
 
+def schedule(console: Console, visit: Visit) -> Response:
+    """Run, pause or resume a schedule."""
+    change = getattr(visit.entry.queue, f"{visit.text('verb')}_schedule", None)
+    name, by = visit.text("schedule"), {"actor": visit.caller.name}
+    if change is None or not on(visit.entry, lambda: change(name, **by)):
+        raise HTTPException(404, f"{visit.entry.name} has no schedule {name}.")
+    return RedirectResponse(visit.here("schedules"), 303)
+
+
 class Activity:
     """The throughput of a queue over a span of time. Raises ConfigurationError if the table cannot be read."""
 
@@ -190,6 +199,7 @@ PAGES: Final = (
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, go_on),
     Page("POST", "/q/{queue}/operations/{number}/resume", BY_FORM, go_on),
+    Page("POST", "/q/{queue}/schedule", BY_FORM, schedule),
     Page("POST", "/q/{queue}/pause", "pause", pause),
     Page("POST", "/q/{queue}/resume", "resume", pause),
 )
