@@ -500,7 +500,8 @@ class Queue(Operators[T]):
             self._pauses.pause(named, by)
         else:
             self._pauses.resume(named)
-        self._operations.tell(by, event if named is None else f"{event} {named}")
+        if by:
+            self._operations.tell(by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -535,8 +536,8 @@ class Queue(Operators[T]):
 
         `actor` and `reason` stand in the log.
         """
-        by = By.of(actor, reason)
-        if dropped := self._schedules.drop(name):
+        by, dropped = By.of(actor, reason), self._schedules.drop(name)
+        if by and dropped:
             self._operations.tell(by, f"unschedule {name}")
         return dropped
 
