@@ -500,7 +500,8 @@ class Queue(Operators[T]):
             self._pauses.pause(named, by)
         else:
             self._pauses.resume(named)
-        self._operations.tell(by, event if named is None else f"{event} {named}")
+        if by:
+            self._operations.tell(by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -553,9 +554,10 @@ class Queue(Operators[T]):
         return self._change_schedule("resume", name, By.of(actor, reason))
 
     def _change_schedule(self, event: str, name: str, by: By) -> bool:
-        if changed := self._schedules.change(event, name):
+        changed = self._schedules.change(event, name)
+        if by and changed:
             self._operations.tell(by, f"{event} the schedule {name}")
-            self._store.after_commit(self._maintenance.scheduled)
+        self._store.after_commit(self._maintenance.scheduled)
         return changed
 
     def schedules(self) -> list[Schedule]:

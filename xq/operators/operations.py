@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.acting import By, block
-from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotInstalled, shown
+from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotInstalled, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.values import Parts, Tasks
 from xq.engine.finish import Finish
@@ -47,9 +47,19 @@ class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is "new", "running",
-    "done", "cancelled", or "failed" after an error of the database: `run` then goes on behind the last whole chunk.
+    faster, or the database rejected the move. `looked` counts the rows that were examined. It is "failed" after an
+    error of the database: `run` then goes on behind the last whole chunk.
     """
+
+    event: str
+    filter: str
+    options: Mapping[str, Any]
+    actor: str | None
+    reason: str | None
+    chunk: int
+    done: int
+    skipped: int
+    looked: int
 
     def __init__(
         self, operations: Operations[T], event: str, filter: str, by: By, chunk: int, options: Mapping[str, Any]
@@ -63,6 +73,7 @@ class Operation(Generic[T]):
 
     @property
     def state(self) -> str:
+        """Return "new", "running", "done", "cancelled" or "failed"."""
         return CANCELLED if self._is_cancelled and self._state != DONE else self._state
 
     def __repr__(self) -> str:
@@ -140,14 +151,13 @@ class Operations(Generic[T]):
             self.database.begin_writing()
             with block(store.database, by):
                 yield
-            if self.machine.settings.history is None:
+            if by and self.machine.settings.history is None:
                 self.tell(by, "acted")
 
     def tell(self, by: By, what: str) -> None:
         """Log at INFO what an operator did, once this transaction is committed."""
-        if by:
-            line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-            self.database.observers.once_committed(self.database.dialect, lambda: self.log.info("%s", line))
+        line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
+        self.database.observers.once_committed(self.database.dialect, lambda: self.log.info("%s", line))
 
     def act(self, event: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
         """Return an operation. Raises BadType, BadValue and FeatureOff."""
@@ -236,6 +246,14 @@ class Operations(Generic[T]):
     def _shown(self, event: str, filter: str, found: Movable) -> list[T]:
         """Return the first tasks that a search has found."""
         return self.search.read(self._movable(event, filter), [key for key, _ in found.tasks[:SHOWN]])
+
+
+def act_on(queue: Any, name: str, key: object) -> Any:
+    """Move one task as an operator does, and return it. An error names what the operator did, not the event."""
+    try:
+        return getattr(queue, ACTS[name])(key)
+    except WrongState as error:
+        raise WrongState(name, error.key, error.state, error.allowed, queue.adapter.tasks.wording) from error
 
 
 def is_offered(machine: Machine, event: str) -> bool:
