@@ -62,6 +62,12 @@ def post(here: TestClient, page: str, **form: Any) -> Any:
     return here.post(f"/q/Task/{page}", data=form, headers=SAME)
 
 
+def room_of(here: TestClient) -> Any:
+    """What operations of the console need: while it is held twice, none begins."""
+    (look,) = vars(here.app)["snapshots"].look.values()
+    return look.operations
+
+
 def buried(queue: Any, n: int, error: str = "TimeoutError: no answer") -> list[Any]:
     """Put and bury tasks; return their keys."""
     tasks = [queue.put({"name": f"task {i}", "tube": "mail"}) for i in range(n)]
@@ -303,7 +309,7 @@ def test_a_second_click_begins_no_second_operation(pages):
         form = hidden(post(here, "preview", verb="dig", scope="all", filter=filter).text)
         return post(here, "act", **form).headers["location"]
 
-    with (room := vars(here.app)["room"]), room:  # so that none ends
+    with (room := room_of(here)), room:  # so that none ends
         places = [begun(filter) for filter in ("", "", "tube:mail")]
     assert places[0] == places[1] != places[2]
     assert len(cells(shown(here, "/q/Task/operations"))) == 2
@@ -326,7 +332,7 @@ def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
 def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages):
     buried(pages, 5)
     here = browse(pages)
-    with (room := vars(here.app)["room"]), room:  # so that it does not begin
+    with (room := room_of(here)), room:  # so that it does not begin
         begun = post(here, "act", verb="dig", scope="all", filter="state:buried").headers["location"]
         assert "Dig: waiting for others" in shown(here, begun)
         assert post(here, f"{begun.removeprefix('/q/Task/')}/cancel", verb="dig").status_code == 303
@@ -342,7 +348,7 @@ def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages)
 def test_an_operation_whose_database_fails_says_so(pages):
     buried(pages, 1)
     here = browse(pages)
-    with (room := vars(here.app)["room"]), room:
+    with (room := room_of(here)), room:
         begun = post(here, "act", verb="dig", scope="all", filter="").headers["location"]
         pages.uninstall(keep_columns=True)
     eventually(lambda: "<progress" not in here.get(begun).text)
@@ -361,6 +367,19 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
         assert pages.paused() == []
 
 
+def test_a_schedule_is_run_paused_and_resumed(pages):
+    pages.every("@daily", {"name": "digest"}, name="daily")
+    here = browse(pages)
+    for verb, shows in (("run", "Run Pause"), ("pause", "paused Run Resume"), ("resume", "Run Pause")):
+        assert post(here, "schedule", verb=verb, schedule="daily").status_code == 303
+        (row,) = cells(shown(here, "/q/Task/schedules"))
+        assert [word for word in row if word in ("paused", "Run", "Pause", "Resume")] == shows.split()
+    assert [pages.count(), *row[3:4]] == [1, f"{pages.schedules()[0].last:%Y-%m-%d %H:%M:%S}"]
+    assert post(here, "schedule", verb="run", schedule="none").status_code == 404
+    pages.clock.tick(86_400 + 61)
+    assert "overdue" in cells(shown(here, "/q/Task/schedules"))[0]
+
+
 # who may do what
 
 
@@ -368,6 +387,8 @@ def sent(here: TestClient, verb: str) -> Any:
     """Use a verb, by each page that has it; return the answers."""
     if verb == "view":
         return [here.get(path) for path in ("/", "/q/Task", "/q/Task/failures", "/static/console.js")]
+    if verb == "run":
+        return [post(here, "schedule", verb="run", schedule="x")]
     if verb in ("pause", "resume"):
         return [post(here, verb, scope="all")]
     return [post(here, page, verb=verb, scope="selected", keys=["1"]) for page in ("preview", "act")]
@@ -393,7 +414,7 @@ def test_the_verb_of_an_operation_is_its_own_not_the_one_that_a_form_names(pages
         pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights={"ann": "admin", "*": ["dig"]}
     )
     here.headers["by"] = "ann"
-    with (room := vars(here.app)["room"]), room:
+    with (room := room_of(here)), room:
         form = {"verb": "kill", "scope": "all", "filter": "state:buried", "sure": "Task"}
         begun = post(here, "act", **form).headers["location"].removeprefix("/q/Task/")
         here.headers["by"] = "ben"

@@ -459,8 +459,8 @@ def nginx(folder: Path, server: str) -> Iterator[None]:
 @pytest.mark.parametrize("passes", ["http://127.0.0.1:8320;", "http://127.0.0.1:8320/;"], ids=["whole", "below"])
 def test_the_console_is_behind_tls_below_a_path_of_the_documented_nginx(app, passes):
     (server,) = re.findall("```\n(server {.*?)```", (ROOT / "docs/console.md").read_text(), re.DOTALL)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free, closing(socket.create_server(("127.0.0.1", 0))) as own:
-        port, inside = free.getsockname()[1], own.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, inside = one.getsockname()[1], other.getsockname()[1]
     server = server.replace("http://127.0.0.1:8320;", passes).replace("8320", f"{inside}")
     server = server.replace("443", f"127.0.0.1:{port}").replace("/etc/ssl", f"{app}")
     host, token = f"queues.example.org:{port}", "a-token-of-the-tests-0123456789"

@@ -35,7 +35,6 @@ LIVE: Final = "xq.live"  # in the scope: "poll" where the application around a c
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
 METRICS: Final = {"off": "", "token": VIEW, "open": OPEN}  # the verb that /metrics needs
-OPERATIONS: Final = 2  # operations at a time; others wait for their turn
 COLOUR: Final = "#3b6fb6"
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -73,7 +72,6 @@ class Console:
         self.following = 0  # browsers
         self.operations: list[Begun] = []  # of this process
         self.beginning = threading.Lock()
-        self.room = threading.Semaphore(OPERATIONS)
         self._others = Router(lifespan=self._lives)  # for what is not HTTP
         loader = PackageLoader("xq.serve")
         self._templates = Environment(

@@ -143,7 +143,7 @@ class Refusals:
 
     def check(self, address: str) -> None:
         """Raise HTTPException if an address has to wait, whatever its token."""
-        times = self._of.get(address, ())
+        times = self._of.get(address, deque[float]())
         if len(times) == REFUSED and (left := times[0] + MINUTE - time.monotonic()) > 0:
             what = "Too many tokens were refused. Wait a minute."
             raise HTTPException(429, what, {"Retry-After": f"{math.ceil(left)}"})
@@ -179,10 +179,10 @@ class Settings:
     def believes(self, address: str | None) -> bool:
         return is_loopback(address) or address in self.proxies
 
-    def as_sent(self, scope: Scope) -> Scope:
+    def as_sent(self, scope: Scope) -> dict[str, Any]:
         """Return a request as the browser sent it, by the headers that a proxy has added and the path that it has."""
         headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
-        sent = scope | {PEER: peer}
+        sent = {**scope, PEER: peer}
         if self.believes(peer):
             hops = [each.strip() for each in ",".join(headers.getlist("x-forwarded-for")).split(",")]
             sent["client"] = next((hop for hop in reversed(hops) if hop and not self.believes(hop)), peer), 0

@@ -26,6 +26,7 @@ TALL: Final = 34  # units of a chart
 GAP: Final = 30  # seconds without a look, which the history fills
 PAST: Final = 5_000  # transitions of the history that fill the chart
 THREADS: Final = 4  # calls of pages on a database at a time
+OPERATIONS: Final = 2  # operations on a database at a time; others wait for their turn
 HANGS: Final = 10.0  # seconds without an answer, after which a database does not answer, and its pages are refused
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two tries of a page to get a thread
@@ -111,6 +112,7 @@ class Look:
         self.sessions: set[str] = set()
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
+        self.operations = threading.Semaphore(OPERATIONS)
         self.examining = threading.Lock()  # held while a page reads a whole table
         self._beginning = threading.Lock()
         self._room = threading.Semaphore(THREADS)
