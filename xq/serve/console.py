@@ -49,7 +49,11 @@ HEADERS: Final = {
     "Cache-Control": "private, no-store",
     "Vary": "Cookie, Authorization",
 }
-OF_REFUSALS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 503: {"Retry-After": "5"}}
+OF_REFUSALS: Final = {
+    401: {"WWW-Authenticate": 'Bearer realm="xq"'},
+    429: {"Retry-After": "60"},
+    503: {"Retry-After": "5"},
+}
 
 Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
@@ -123,9 +127,7 @@ class Console:
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException as refusal:
-            response = self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
-            response.headers.update(refusal.headers or {})
-            return response
+            return self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
         except Exception:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
