@@ -39,7 +39,6 @@ FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests 
 PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-MINUTE: Final = 60.0
 LONGEST: Final = 2_000  # characters of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
 RIGHTS: Final = "The rights= of the console grant it."
@@ -95,7 +94,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
 
 
-def _is_text(given: object, least: int, most: int) -> bool:
+def is_text(given: object, least: int, most: int) -> bool:
     return isinstance(given, str) and given.isprintable() and least <= len(given) <= most
 
 
@@ -103,7 +102,7 @@ def tokens_of(given: object) -> dict[str, str]:
     """Return tokens by name; one text is the token of "console". Raises BadValue, which shows no token."""
     named: Mapping[Any, Any] = {} if given is None else given if isinstance(given, Mapping) else {CONSOLE: given}
     if not all(
-        _is_text(name, 1, 100) and _is_text(token, 16, LONGEST) and token.isascii() and " " not in token
+        is_text(name, 1, 100) and is_text(token, 16, LONGEST) and token.isascii() and " " not in token
         for name, token in named.items()
     ):
         raise BadValue(
@@ -180,7 +179,7 @@ class Settings:
     def named(self, request: Request, token: str) -> str | None:
         """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
         address, now = address_of(request), time.monotonic()
-        if sum(by == address and at > now - MINUTE for at, by in list(self.refused)) >= REFUSED:
+        if sum(by == address and at > now - 60 for at, by in list(self.refused)) >= REFUSED:
             raise HTTPException(429, "Too many tokens from this address were refused. Wait a minute.")
         if (name := equal(token, self.tokens)) is None:
             self.refused.append((now, address))
@@ -236,7 +235,7 @@ class Settings:
             named = self.user(request.scope)
         elif self.user is not None and self.believes(request.scope[PEER]):
             named = request.headers.get(self.user)
-        if _is_text(named, 1, 100):
+        if is_text(named, 1, 100):
             return named, "user"
         if self.tokens:
             return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"
