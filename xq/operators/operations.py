@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.acting import By, block
-from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotInstalled, WrongState, shown
+from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.values import Parts, Tasks
 from xq.engine.finish import Finish
@@ -218,7 +218,7 @@ class Operations(Generic[T]):
         try:
             return self.database.unit(move, transaction=True)
         except Exception as error:
-            if isinstance(error, NotInstalled) or not (isinstance(error, Error) or self.batches.is_refused(error)):
+            if not (isinstance(error, Duplicate) or self.batches.is_refused(error)):
                 raise
             if len(found) > 1:
                 half = len(found) // 2
