@@ -183,13 +183,14 @@ class Searches(Objects):
     def chosen(self, n: int, states: Sequence[str], tests: Sequence[str]) -> str:
         """Return a query of `n` rows by key (`:k0_0`, ...) that are in these states and pass the tests.
 
-        The key comes again after the columns, as in a position.
+        After the columns come the key as in the history, the state and the token; then the key as in a position.
         """
         keys = " OR ".join(f"({self.by_key(row=f'_{i}')})" for i in range(n))
         state = self.in_states(states, self.not_by_index(self.roles["status"]))
         again = ", ".join(self.position(column) for column in self._key_columns)
         where = " AND ".join([f"({keys})", state, *tests])
-        return f"SELECT {self.columns}, {again} FROM {self.table_in_schema}{self.by_primary} WHERE {where}"
+        noted = f"{self.noted_key}, {self.noted_state}, {self.roles['owner']}"
+        return f"SELECT {self.columns}, {noted}, {again} FROM {self.table_in_schema}{self.by_primary} WHERE {where}"
 
     # tests: conditions that are true or false, never NULL
 
@@ -245,6 +246,17 @@ class Searches(Objects):
     def time_after(self) -> str:
         """Returns a query of the time, in microseconds, of the first transition whose id is greater than `:since`."""
         return f"SELECT at_us FROM {self.side('history')} WHERE id > :since ORDER BY id LIMIT 1"
+
+    def last_entries(self, n: int) -> str:
+        """Return a query of (key, state, last time in microseconds) of `n` keys of the history, `:h0`, `:h1` ...
+
+        It reads the transitions whose id is greater than `:low`.
+        """
+        key, keys = self.quote("key"), ", ".join(f":h{i}" for i in range(n))
+        return (
+            f"SELECT {key}, target, MAX(at_us) FROM {self.side('history')} WHERE id > :low AND source <> target "
+            f"AND {key} IN ({keys}) GROUP BY {key}, target"
+        )
 
     def entries(self, states: Sequence[str]) -> str:
         """Return a query of (key, state, last time in microseconds) of up to `:n` tasks that have entered these states.

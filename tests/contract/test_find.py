@@ -277,6 +277,24 @@ def test_the_age_is_the_time_since_a_task_entered_its_state(make, shape):
     assert keys(Task, "age>40s age<=50s state:buried") == keys(Task, "state:buried")
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_page_has_since_when_its_tasks_are_in_their_states(make, shape):
+    Task = filled(make, shape, 20, history=True)
+    Task.xq.clock.tick(30)
+    moments = {Task.take().get_id(): Task.xq.clock.now}
+    found = Task.xq.find()
+    assert found.since == [moments.get(each.get_id(), Task.xq.clock.now - 30) for each in found.tasks]
+    Task.bury(Task.xq.find("state:taken age<1s").tasks[0])
+    assert Task.xq.clock.now in Task.xq.find("state:buried").since
+
+
+def test_without_a_history_it_is_known_since_when_tasks_are_taken(make):
+    Task = make()
+    Task.xq.put_many(tasks(2))
+    Task.take()
+    assert (Task.xq.find("state:taken").since, Task.xq.find("state:ready").since) == ([Task.xq.clock.now], [None])
+
+
 def test_the_age_and_the_session_of_taken_tasks_need_no_history(make):
     Task = make({"keep": True})
     Task.xq.put_many(tasks(3))

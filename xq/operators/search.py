@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field, Row
-from xq.core.values import Parts, Tasks
+from xq.core.values import Parts, Tasks, chunks
 from xq.engine.history import History
 from xq.engine.stats import stats
 from xq.engine.unit import Database
@@ -33,7 +33,8 @@ STEPS: Final = (400, 2_000)  # rows of the queries after the first one of a call
 TRANSITIONS = 1_000_000  # of the history, that a term like age>1h reads
 ENTERED = 100_000  # tasks among these that it remembers
 DISORDER = 1_000  # transitions by which the order of the ids may differ from that of the times
-RECENT = 100_000  # transitions in which the times of failures are looked up
+RECENT = 200_000  # transitions in which the times of tasks are looked up
+ASKED = 1_000  # keys that one statement looks up there
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 IMPLIED: Final = {"failure": FAILED, "session": (TAKEN,)}  # the states of the tasks that a term can mean
 NOTHING: Final[Mapping[str, Any]] = {}
@@ -45,11 +46,13 @@ COMPARED: Final = (">", ">=", "<", "<=")
 class Found(Generic[T]):
     """A page of tasks. `next` and `previous` are cursors for `find`; None if nothing is there.
 
-    `looked` is the number of the rows that were examined, and `ended` whether the call came to the end. If it did not,
+    `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. The token
+    of a taken task tells it; of others the feature history, if it was one of its last 200,000 transitions. `looked` is the number of the rows that were examined, and `ended` whether the call came to the end. If it did not,
     and the page is not full, it stopped after 10,000 rows: go on with the cursor.
     """
 
     tasks: list[T]
+    since: list[float | None]
     next: str | None
     previous: str | None
     looked: int
@@ -193,9 +196,9 @@ class Search(Generic[T]):
         meant = self._meant(filter)
         page = self._page(meant, n, after, back, self._walks(meant))
         chosen = [self._key_of(row) for row in page.rows]
-        tasks = self._tasks(meant, chosen[::-1] if back else chosen)
+        tasks, since = self._tasks(meant, chosen[::-1] if back else chosen)
         here, there = (page.there, page.here) if back else (page.here, page.there)
-        return Found(tasks, there, here, page.looked, page.ended)
+        return Found(tasks, since, there, here, page.looked, page.ended)
 
     def movable(self, filter: Filter, n: int, after: str | None) -> Movable:
         """Return the keys and states of the next `n` tasks that a filter means, in an order in which none moves.
@@ -209,7 +212,7 @@ class Search(Generic[T]):
 
     def read(self, filter: Filter, keys: Sequence[Parts]) -> list[T]:
         """Return the tasks of these keys that a filter still means."""
-        return self._tasks(self._meant(filter), keys)
+        return self._tasks(self._meant(filter), keys)[0]
 
     def _page(self, meant: Meant, n: int, after: str | None, back: bool, walks: Sequence[Walk]) -> Page:
         """Return the next `n` rows that pass, behind a cursor or before it."""
@@ -296,17 +299,34 @@ class Search(Generic[T]):
             found.append(Examined(number, row[:width], extras, passes))
         return found
 
-    def _tasks(self, meant: Meant, keys: Sequence[tuple[Any, ...]]) -> list[T]:
-        """Return the tasks of these keys, in this order; without those that no longer pass the tests."""
-        found: dict[tuple[Any, ...], T] = {}
-        for start in range(0, len(keys), FETCHED):
-            some = keys[start : start + FETCHED]
+    def _tasks(self, meant: Meant, keys: Sequence[Parts]) -> tuple[list[T], list[float | None]]:
+        """Return the tasks of these keys that still pass the tests, in this order, and since when each is in its state."""
+        found: dict[Parts, Row] = {}
+        width = len(self.tasks.table.key)
+        for some in chunks(list(keys), FETCHED):
             values = {f"k{part}_{i}": value for i, key in enumerate(some) for part, value in enumerate(key)}
             sql = self.database.dialect.chosen(len(some), meant.states, meant.tests)
-            width = len(self.tasks.table.key)
             for row in self._run(sql, **values, **meant.values, **meant.fixed):
-                found[tuple(row[-width:])] = self.tasks.returned(tuple(row[:-width]))
-        return [found[key] for key in keys if key in found]
+                found[tuple(row[-width:])] = row[:-width]
+        rows = [found[tuple(key)] for key in keys if tuple(key) in found]
+        entered = self._since([row[-3:] for row in rows])
+        since = [None if at is None else at / 1_000_000 for at in entered]
+        return [self.tasks.returned(tuple(row[:-3])) for row in rows], since
+
+    def _since(self, noted: Sequence[Row]) -> list[int | None]:
+        """Return since when tasks, as (key as in the history, state, token), are in their states, in microseconds."""
+        taken = [_taken_at(token) if state == TAKEN else None for _, state, token in noted]
+        asked = [str(key) for (key, *_), at in zip(noted, taken, strict=True) if at is None]
+        entered: dict[tuple[str, str], int] = {}
+        if self._has_history and asked:
+            dialect = self.database.dialect
+            ((newest,),) = self._run(dialect.newest_transition)
+            for some in chunks(asked, ASKED):
+                values = {f"h{i}": key for i, key in enumerate(some)}
+                rows = self._run(dialect.last_entries(len(some)), low=newest - RECENT, **values)
+                entered |= {(str(key), state): int(at) for key, state, at in rows}
+        found = zip(noted, taken, strict=True)
+        return [entered.get((str(key), state)) if at is None else at for (key, state, _), at in found]
 
     # cursors
 
@@ -585,7 +605,7 @@ class Search(Generic[T]):
             return {}
         dialect = self.database.dialect
         ((newest,),) = self._run(dialect.newest_transition)
-        rows = self._run(dialect.entries(states), since=max(0, newest - RECENT), at_us=0, n=RECENT)
+        rows = self._run(dialect.entries(states), since=newest - RECENT, at_us=0, n=RECENT)
         return {(str(key), state): int(at_us) for key, state, at_us in rows}
 
     def _group(
