@@ -56,9 +56,10 @@ class Searches(Objects):
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
         """Return the walk along the key, or along some keys."""
-        test = self.in_states(states) if states else "FALSE"
-        rows = f"{self.table_in_schema}{self.by_primary}"
-        return Walk("", rows, " AND ".join(conditions) or "TRUE", self.source.key, test)
+        rows, condition = f"{self.table_in_schema}{self.by_primary}", " AND ".join(conditions) or "TRUE"
+        if not states:
+            return Walk("", rows, "FALSE", self.source.key)
+        return Walk("", rows, condition, self.source.key, self.in_states(states))
 
     def _has_all(self, state: str, index: str) -> bool:
         """Return whether there is an index of that name, which utubes do not divide."""
