@@ -73,7 +73,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
         p0, p1 ...           the position of a row in the order of an index (the search)
-        v0, v1 ...           the values of a filter; utube is the one of its utube
+        v0, v1 ...           the values of a filter
         look                 the maximum number of rows that the search examines
     new values
         f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row
@@ -84,7 +84,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     the records of xq
         uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
         host, pid, program   the process that registers the session
-        kept_us              microseconds after which an operation that has ended is deleted
         waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
         name, value          a setting

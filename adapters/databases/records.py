@@ -17,12 +17,9 @@ PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tu
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
-OPERATIONS = "xq_operation"  # what operators do to tasks that a filter shows, and to queues as a whole
+FIRES = "next_us IS NOT NULL AND paused IS NULL"  # of a schedule
 RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
 SESSION_COLUMNS = "uuid, queue, since, ends, host, pid, program"
-OPERATION_COLUMNS = (
-    "id, event, filter, options, actor, reason, chunk, created_us, updated_us, reached, done, skipped, looked, state"
-)
 
 
 def goes_on(now: str) -> str:
@@ -60,7 +57,7 @@ class Records(Terms):
             f"FROM {QUEUES} WHERE name IN ({names})",
             f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
             f"SELECT 'schedule', queue, name, '', next_us - {self.now_us}, {self.now_us} "
-            f"FROM {SCHEDULES} WHERE next_us IS NOT NULL",
+            f"FROM {SCHEDULES} WHERE {FIRES}",
         ]
         if self.read_only:
             found.append(f"SELECT 'read only', '', '', '', 1, 0{self.absent_rows} WHERE {self.read_only}")
@@ -73,7 +70,7 @@ class Records(Terms):
     @property
     def forget_all(self) -> dict[str, str]:
         """Returns SQL, by shared table, that deletes its rows of this queue."""
-        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES, RATES, OPERATIONS)}
+        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES, RATES)}
         return mine | {QUEUES: self.forget}
 
     @property
@@ -178,62 +175,18 @@ class Records(Terms):
     @property
     def pause(self) -> str:
         """Returns SQL that pauses the queue (`:whole` is 1) or the tube `:tube`."""
-        values = f"({self.literal(self.source_name)}, :tube, :whole){self.on_conflict('queue, tube, whole')}"
-        return f"INSERT INTO {PAUSES} (queue, tube, whole) VALUES {values}"
+        values = f"{self.literal(self.source_name)}, :tube, :whole, {self.now_us}, :actor, :reason"
+        there = self.on_conflict("queue, tube, whole")
+        return f"INSERT INTO {PAUSES} (queue, tube, whole, since_us, actor, reason) VALUES ({values}){there}"
+
+    @property
+    def my_pauses(self) -> str:
+        """Returns a query of the pauses of this queue: tube, 1 for the whole queue, since when, actor, reason."""
+        return f"SELECT tube, whole, since_us, actor, reason FROM {PAUSES} WHERE {self._mine}"
 
     @property
     def resume(self) -> str:
         return f"DELETE FROM {PAUSES} WHERE {self._mine} AND tube = :tube AND whole = :whole"
-
-    # operations
-
-    @property
-    def operations(self) -> str:
-        """Returns a query of the operations of this queue, the newest first."""
-        return f"{self._operations} ORDER BY id DESC"
-
-    @property
-    def operation(self) -> str:
-        return f"{self._operations} AND id = :id"
-
-    @property
-    def lock_operation(self) -> str:
-        """Returns a query of an operation as last committed. It locks it."""
-        return f"{self.operation}{self.lock}"
-
-    @property
-    def _operations(self) -> str:
-        return f"SELECT {OPERATION_COLUMNS} FROM {OPERATIONS} WHERE {self._mine}"
-
-    @property
-    def add_operation(self) -> str:
-        return (
-            f"INSERT INTO {OPERATIONS} (queue, event, filter, options, actor, reason, chunk, created_us, updated_us, "
-            f"reached, done, skipped, looked, state) VALUES ({self.literal(self.source_name)}, :event, :filter, "
-            f":options, :actor, :reason, :chunk, {self.now_us}, {self.now_us}, NULL, 0, 0, 0, :state) RETURNING id"
-        )
-
-    @property
-    def forget_operations(self) -> str:
-        """Returns SQL that deletes the operations of this queue that ended `:kept_us` microseconds ago or earlier.
-
-        What was done to the queue as a whole has no chunks, and stays: `pauses()` says who paused.
-        """
-        ended = f"state <> 'running' AND chunk > 0 AND updated_us <= {self.now_us} - :kept_us"
-        return f"DELETE FROM {OPERATIONS} WHERE {self._mine} AND {ended}"
-
-    @property
-    def set_operation(self) -> str:
-        """Returns SQL that writes how far an operation has come."""
-        values = "reached = :reached, done = :done, skipped = :skipped, looked = :looked, state = :state"
-        return f"UPDATE {OPERATIONS} SET {values}, updated_us = {self.now_us} WHERE {self._mine} AND id = :id"
-
-    @property
-    def cancel_operation(self) -> str:
-        return (
-            f"UPDATE {OPERATIONS} SET state = 'cancelled', updated_us = {self.now_us} "
-            f"WHERE {self._mine} AND id = :id AND state = 'running'"
-        )
 
     # schedules
 
@@ -244,9 +197,12 @@ class Records(Terms):
 
     @property
     def schedules(self) -> str:
-        """Returns a query of the schedules of this queue that will fire: name, spec, task, time of the next firing."""
-        mine = f"{self._mine} AND next_us IS NOT NULL"
-        return f"SELECT name, spec, task, next_us FROM {SCHEDULES} WHERE {mine} ORDER BY name"
+        """Returns a query of the schedules of this queue that have not ended.
+
+        Name, spec, task, times of the next and the last firing, 1 if it is paused, `now`.
+        """
+        columns = f"name, spec, task, next_us, last_us, paused, {self.now_us}"
+        return f"SELECT {columns} FROM {SCHEDULES} WHERE {self._mine} AND next_us IS NOT NULL ORDER BY name"
 
     @property
     def declared_schedules(self) -> str:
@@ -256,7 +212,7 @@ class Records(Terms):
     @property
     def next_firings(self) -> str:
         """Returns a query of all queues' schedules: queue, name, microseconds until the next firing, `now`."""
-        return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
+        return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE {FIRES}"
 
     @property
     def add_schedule(self) -> str:
@@ -283,13 +239,27 @@ class Records(Terms):
         passing = f"{self.lock} SKIP LOCKED" if self.lock else ""
         return (
             f"SELECT spec, task, next_us, {self.now_us} FROM {SCHEDULES} "
-            f"WHERE {self._mine} AND name = :name AND next_us <= {self.now_us}{passing}"
+            f"WHERE {self._mine} AND name = :name AND paused IS NULL AND next_us <= {self.now_us}{passing}"
         )
 
     @property
     def set_schedule(self) -> str:
         values = "spec = :spec, task = :task, next_us = :next_us"
         return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name"
+
+    @property
+    def fired_schedule(self) -> str:
+        values = f"next_us = :next_us, last_us = {self.now_us}"
+        return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name"
+
+    @property
+    def pause_schedule(self) -> str:
+        return f"UPDATE {SCHEDULES} SET paused = 1 WHERE {self._mine} AND name = :name"
+
+    @property
+    def resume_schedule(self) -> str:
+        values = "paused = NULL, next_us = :next_us"
+        return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name AND paused = 1"
 
     @property
     def drop_schedule(self) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -99,8 +100,6 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("why", "99"), 1, "there is no task 99"),
     (("dig",), 2, "say which"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
-    (("operations", "--cancel"), 2, "say which operation"),
-    (("operations", "7", "--cancel"), 1, "there is no operation 7 in"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
@@ -115,7 +114,7 @@ def test_a_command_that_is_refused_says_why_and_changes_nothing(make, run, subte
             said = run(Task, command, *arguments)
             assert (said, said.code) == ("", code)
             assert " ".join(words.split()) in " ".join(said.errors.replace("│", " ").split())
-            assert (Task.stats(), Task.xq.operations()) == (seen, [])
+            assert Task.stats() == seen
 
 
 FAILING = {
@@ -192,17 +191,17 @@ def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(m
     assert {"1800000000", "1234567.25", "\N{REPLACEMENT CHARACTER}"} <= {*run(Task, "list").lines[1]}
 
 
-def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_state_first(make, run):
+def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run):
     Task = with_roles(make)
     bring(Task, "B", task(tube="y"))
     Task.xq.put_many([*tasks(3, tube="x"), task(tube="y", name="no.5")])
-    assert [line[0] for line in run(Task, "list").lines] == ["key", "2", "3", "4", "5", "1"]
-    assert listed(run, Task, "-s", "R", "-n", 2) == [2, 3]
+    assert [line[0] for line in run(Task, "list").lines] == ["key", "5", "4", "3", "2", "1"]
+    assert listed(run, Task, "-s", "R", "-n", 2) == [5, 4]
     assert listed(run, Task, "-t", "y") == [5, 1]
     assert listed(run, Task, "name:NO", "--state", "ready") == [5]
     page = run(Task, "list", "tube:x", "-n", 2, "--json").json
-    assert (page["looked"], page["ended"]) == (2, False)
-    assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [4]
+    assert (page["looked"], page["ended"]) == (3, False)
+    assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [2]
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
 
 
@@ -214,7 +213,7 @@ def test_failures_are_shown_in_groups(make, run):
     assert (told["looked"], told["ended"]) == (3, True)
     (group,) = told["groups"]
     assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
-    assert listed(run, Task, group["filter"]) == keys
+    assert listed(run, Task, group["filter"]) == keys[::-1]
     assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
 
 
@@ -240,6 +239,8 @@ def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
     assert (said.code, said.errors) == (0, f"{done}: {key}\n")
     last = Task.xq.history()[-1]
     assert (last.event, last.actor, last.reason) == (event, "ann", "bad deploy")
+    if command in ("release", "restart"):
+        assert run(Task, command, key, *yes).errors.startswith(f"xq: cannot {command} task {key}: it is ")
 
 
 def test_the_transitions_of_a_task_are_shown(make, run):
@@ -286,7 +287,6 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
     Task = with_roles(make)
     Task.put(task(tube="x"))
     assert run(Task, "pause", "-t", "x").errors == "the tube x of Task is paused\n"
-    assert "tube:x" in run(Task, "operations")
     assert Task.xq.paused() == ["x"]
     assert "the tube x is paused" in run(Task, "stats").errors
     assert run(Task, "resume", "-t", "x", "--json").json == {"paused": []}
@@ -301,6 +301,11 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task.xq.every("*/5 * * * *", task(), name="fives")
     assert run(Task, "schedules", "--json").json[0]["spec"] == "*/5 * * * *"
     assert run(Task, "schedules").lines[1][0] == "fives"
+    assert "has put its task" in run(Task, "schedule", "run", "fives").errors
+    assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
+    assert run(Task, "schedules").lines[1][-1] == "paused"
+    assert "has no schedule sixes" in run(Task, "schedule", "resume", "sixes").errors
+    assert Task.take().ack()
     bring(Task, "T")
     (session,) = run(Task, "sessions", "--json").json
     (held,) = Task.xq.processes()
@@ -502,7 +507,7 @@ def test_act_moves_what_a_filter_shows_and_the_history_says_who_and_why(make, ru
     Task = with_roles(make)
     keys = [bring(Task, "B").id for _ in range(3)]
     told = run(Task, "act", "dig", "state:buried", "--dry-run", "--json").json
-    assert [each["key"] for each in told.pop("tasks")] == keys
+    assert [each["key"] for each in told.pop("tasks")] == keys[::-1]
     assert told == {"event": "dig", "filter": "state:buried", "n": 3, "exact": True, "looked": 0}
     assert run(Task, "act", "dig", "state:buried", "--dry-run").errors == "dig would move 3 tasks\n"
     named = ("--reason", "bad deploy", "--actor", "ann")
@@ -512,24 +517,19 @@ def test_act_moves_what_a_filter_shows_and_the_history_says_who_and_why(make, ru
     assert "by=ann: bad deploy" in run(Task, "tail", "--once")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = run(Task, "act", "kill", "state:R", "--yes", "--chunk", 1)  # with its progress
-    assert (said.code, "3 tasks moved; operation 2 is done" in said.errors) == (0, True)
-    assert Task.xq.operations()[0].actor, "whoever is logged in"
+    assert (said.code, said.errors.strip().endswith("kill: 3 tasks moved")) == (0, True)
+    assert [row for row in Task.xq.history() if row.event == "kill"][-1].actor, "whoever is logged in"
 
 
-def test_operations_are_listed_resumed_and_cancelled(make, run):
+def test_ctrl_c_ends_an_operation_after_its_chunk_and_the_same_command_moves_the_others(make, run):
     Task = with_roles(make)
     for _ in range(4):
         bring(Task, "B")
-    first = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", chunk=1)
-    first.step()
-    other = Task.xq.act("kill", "state:B")
-    told = [(each["id"], each["state"], each["done"]) for each in run(Task, "operations", "--json").json]
-    assert told == [(other.id, "running", 0), (first.id, "running", 1)]
-    assert run(Task, "operations", other.id, "--cancel", "--json").json["state"] == "cancelled"
-    assert run(Task, "operations", other.id, "--cancel").code == 1
-    assert run(Task, "operations", first.id, "--resume").errors.startswith("dig: 4 tasks moved; operation")
-    assert run(Task, "operations", first.id, "--resume").errors == f"xq: operation {first.id} is done\n"
-    assert "bad deploy" in run(Task, "operations")
+    Task.xq.on_change(lambda *_: os.kill(os.getpid(), signal.SIGINT) if Task.xq.count("B") == 2 else None)
+    said = run(Task, "act", "dig", "state:buried", "--chunk", 1)
+    assert (said.code, Task.xq.count("B")) == (1, 2)
+    assert said.errors == "dig: 2 tasks moved; it was cancelled, and the same command moves the others\n"
+    assert run(Task, "act", "dig", "state:buried").errors == "dig: 2 tasks moved\n"
 
 
 def test_help_names_the_commands_that_the_document_has(make, run):
