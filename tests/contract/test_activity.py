@@ -64,7 +64,7 @@ def test_the_numbers_of_a_queue_are_shown_by_span(queue):
     assert numbers(queue, span="month") == [once, [7_000, 0, 0, 0, 0], [9, 0, 0, 0, 0]]
     shown = page(queue).text
     assert cells(shown)[0][0] == f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d %H:%M:%S}"
-    assert re.search(r"The newest bucket began \d\d(\.\d+)? min ago, at ", " ".join(texts(shown)))
+    assert re.search(r"The newest bucket began \d\d min( \d+ s)? ago, at ", " ".join(texts(shown)))
 
 
 def test_a_filter_names_tubes_and_another_one_is_explained(queue):
