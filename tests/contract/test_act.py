@@ -197,7 +197,7 @@ def test_a_preview_shows_what_would_move_and_moves_nothing(make):
     keys = buried(Task, 30)
     Task.xq.put_many(tasks(2))
     shown = Task.xq.act("dig", "").preview
-    assert ([each.id for each in shown.tasks], *shown[1:]) == (keys[::-1][:20], 30, True, 0)
+    assert ([each.id for each in shown.tasks], *shown[1:4]) == (keys[::-1][:20], 30, True, 0)
     assert Task.xq.act("kill", f"key:{keys[3]}").preview[1:3] == (1, True)
     assert Task.xq.count("B") == 30
 

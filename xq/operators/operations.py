@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 NEW, RUNNING, DONE, CANCELLED, FAILED = "new", "running", "done", "cancelled", "failed"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
-ACTS: Final = {"dig": "dig", "kill": "kill", "release": "snatch", "restart": "restart", "bury": "bury"}
+ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
 CHUNK: Final = 500  # tasks of one transaction
 LARGEST: Final = 1_000
 SHOWN: Final = 20  # tasks of a preview
@@ -41,6 +41,7 @@ class Preview(NamedTuple):
     n: int  # their number
     exact: bool  # whether these are all; else there are at least that many
     looked: int  # rows that were examined; 0 if the counters know
+    since: list[float | None]  # when each of the tasks came into its state, as of `Found`
 
 
 class Operation(Generic[T]):
@@ -216,17 +217,17 @@ class Operations(Generic[T]):
     def preview(self, operation: Operation[T]) -> Preview:
         """Return what an operation would move. Rows of tasks, which may be large, are read of the first ones alone."""
         states = self.search.states_alone(operation.filter)
-        page = self.search.movable(operation.movable, SHOWN if states else LARGEST, None)
-        first = self.search.read(operation.movable, [key for key, _ in page.tasks[:SHOWN]])
+        first = self.search.find(operation.movable, SHOWN)
         if states is not None:
             counts = stats(self.database.counters(), self.machine.states).counts
             n = sum(counts[state] for state in self.states(operation.event) if state in states)
-            return Preview(first, n, exact=True, looked=0)
+            return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
+        page = self.search.movable(operation.movable, LARGEST, None)
         n, looked = len(page.tasks), page.looked
         while page.next is not None and looked < LOOK:
             page = self.search.movable(operation.movable, LARGEST, page.next)
             n, looked = n + len(page.tasks), looked + page.looked
-        return Preview(first, n, page.next is None, looked)
+        return Preview(first.tasks, n, page.next is None, looked, first.since)
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

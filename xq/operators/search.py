@@ -106,10 +106,6 @@ class Search(Generic[T]):
         page = self._page(self.terms.meant(filter), n, after)
         return Movable([(self._key_of(row), row.noted.state) for row in page.rows], page.there, page.looked)
 
-    def read(self, filter: Filter, keys: Sequence[Parts]) -> list[T]:
-        """Return the tasks of these keys that a filter still means."""
-        return self._tasks(self._chosen(self.terms.meant(filter), keys))
-
     def _page(self, meant: Meant, n: int, after: str | None, back: bool = False) -> Page:
         """Return the next `n` rows that pass, behind a cursor or before it."""
         walk = self._walk(meant)
