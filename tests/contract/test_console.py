@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlparse
 
 import peewee as pw
 import pytest
@@ -85,6 +85,12 @@ def cells(page: str) -> list[list[str]]:
     return [texts(row) for row in re.findall(r"<tr data-row>(.*?)</tr>", page, re.DOTALL)]
 
 
+def links(page: str, text: str) -> set[str]:
+    """The filters of the links that have a text."""
+    found = re.findall(rf'href="([^"]+)"[^>]*>{re.escape(text)}<', page)
+    return {parse_qs(urlparse(html.unescape(to)).query)["filter"][0] for to in found}
+
+
 def link(page: str, rel: str) -> str | None:
     found = re.search(rf'<a rel="{rel}" class="button" href="([^"]+)"', page)
     return html.unescape(found[1]) if found else None
@@ -125,6 +131,30 @@ def test_tasks_are_filtered_and_paged_both_ways(pages):
     assert 'value="state:nowhere"' in here.get("/q/Task?filter=state:nowhere").text
 
 
+def test_a_list_shows_the_state_its_age_the_error_and_the_attempts_first_and_a_click_on_one_filters(pages):
+    buried(pages, 2)
+    page = shown(browse(pages), "/q/Task", filter="name:task")
+    titles = re.findall(r'<th scope="col"( class="n")?>([^<]*)', page)
+    assert [title for _, title in titles] == ["Task", "State", "Since", "error", "attempts", "tube", "name"]
+    assert [title for is_right, title in titles if is_right] == ["attempts"]
+    assert re.findall(r'title="[0-9: -]{19} UTC">[\d,]+ \w+ ago<', page)
+    assert links(page, "buried") == {"name:task state:B"}
+    assert links(page, "mail") == {"name:task tube:mail"}
+    assert links(page, "TimeoutError") == {"name:task error:TimeoutError"}
+    assert links(shown(browse(pages), "/q/Task", filter="tube:mail -state:R"), "buried") == {"tube:mail state:B"}
+
+
+def test_states_counted_tubes_and_errors_of_the_page_are_suggested(make_shared):
+    model = make_shared.model(error=pw.TextField(null=True))
+    queue = make_shared(FEATURES, roles=ROLES, model=model, tube_stats=["mail", "a b"]).xq
+    buried(queue, 3)
+    page = shown(browse(queue), "/q/Task", filter="name:task")
+    known = [html.unescape(each) for each in re.findall(r'<option value="([^"]*)">', page)]
+    assert {"name:task state:buried", 'name:task tube:"a b"', "name:task error:TimeoutError"} <= set(known)
+    assert texts(page)[(at := texts(page).index("a b")) - 2 : at + 1] == ["mail", "3 buried", "a b"]
+    assert "TimeoutError" not in shown(browse(queue, hide=["error"]), "/q/Task")
+
+
 def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
     (key,) = buried(pages, 1)
     with pages.acting("ann", reason="the mail server is back"):
@@ -134,6 +164,17 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
     assert {"task 0", "the queue is paused: resume() ends that"} <= set(texts(page))
     assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "bury", "dig"]
     assert ("the mail server is back" in page, '<svg class="bar"' in page) == (True, True)
+
+
+def test_a_task_is_there_as_json(pages):
+    (key,) = buried(pages, 1)
+    pages.model.update(job=json.dumps(SECRET)).execute()
+    answer = browse(pages, hide=["password", "error"]).get(f"/q/Task/task.json?key={key}")
+    assert answer.headers["content-type"] == "application/json"
+    found = answer.json()
+    assert [found[name] for name in ("id", "name", "status", "error")] == [key, "task 0", "B", "hidden"]
+    assert "hunter2" not in answer.text
+    assert browse(pages).get("/q/Task/task.json?key=99").status_code == 404
 
 
 def test_a_taken_task_shows_the_process_and_the_session_that_have_it(pages):
@@ -166,6 +207,19 @@ def test_failures_schedules_pauses_and_what_is_wrong_have_pages(pages):
     assert {"mail", "ann", "maintenance"} <= set(texts(shown(here, "/q/Task/pauses")))
     assert (wrong := pages.doctor())
     assert {text for each in wrong for text in each} <= set(texts(shown(here, "/q/Task/doctor")))
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+def test_failures_are_at_least_as_many_where_the_look_at_them_ended_early(pages):
+    pages.put_many([{"name": "a"} for _ in range(10_001)])
+    pages.model.update(error="KeyError: 7").execute()
+    assert cells(shown(browse(pages), "/q/Task/failures"))[0][3:5] == ["10,000+", "10,000+ ready"]
+
+
+def test_a_queue_without_errors_has_no_page_of_failures(pages, make_shared):
+    other = make_shared(model=make_shared.model(table_name="other"))
+    here = visitor(serve.app({"with": pages, "without": other}))
+    assert ["Failures" in texts(shown(here, f"/q/{name}")) for name in ("with", "without")] == [True, False]
 
 
 SECRET = {"password": "hunter2"}
@@ -302,7 +356,7 @@ def test_all_that_a_filter_shows_are_moved_with_a_reason_and_a_kill_asks_for_the
     assert operations(here) == [("Dig", "done")]
     form = {"verb": "kill", "scope": "all", "filter": "state:buried"}
     asked = post(here, "preview", **form).text
-    assert ("Type <b>Task</b>" in asked, "It deletes the rows of the table task" in asked) == (True, True)
+    assert ("Type Task to go on" in asked, "It deletes the rows of the table task" in asked) == (True, True)
     assert post(here, "act", **form).status_code == 400
     assert pages.count() == 9
     assert run(here, "kill", filter="state:buried", sure="Task") == "done"
@@ -355,6 +409,19 @@ def test_an_operation_that_fails_says_why(pages):
     pages.install()
     assert operations(here) == [("Dig", "failed")]
     assert "The queue Task is not installed" in shown(here, "/q/Task/operations")
+
+
+def test_without_a_selected_task_the_list_stays_as_it_was_and_says_so(pages):
+    buried(pages, 60)
+    here = browse(pages)
+    second = shown(here, link(shown(here, "/q/Task", filter="state:B", n=25), "next") or "")
+    answer = post(here, "preview", verb="dig", scope="selected", **hidden(second))
+    assert (answer.status_code, cells(answer.text)) == (400, cells(second))
+    assert "No task is selected." in answer.text
+
+
+def test_the_title_of_a_refusal_says_what_is_wrong(pages):
+    assert "<h2>console has no right to fly." in post(browse(pages), "act", verb="fly").text
 
 
 def test_a_queue_and_a_tube_are_paused_and_resumed(pages):

@@ -78,9 +78,11 @@ def test_an_operator_digs_selected_tasks_by_the_keyboard(browser, served, pages)
     browser.one("body").send_keys("/")
     assert browser.driver.switch_to.active_element.get_attribute("name") == "filter"
     browser.open(browser.driver.current_url)
+    (dig,) = [each for each in browser.all("button[name=verb]") if each.text == "Dig"]
+    assert not dig.is_enabled(), "nothing is selected"
     browser.one("body").send_keys("jxjx")
     browser.eventually(lambda: browser.one("#selected").text == "2")
-    browser.follow(next(each for each in browser.all("button[name=verb]") if each.text == "Dig"))
+    browser.follow(dig)
     assert "Dig 2 tasks?" in browser.text()
     browser.fill("reason", "by hand")
     browser.follow(browser.one("button:not([type]):not(.quiet):not(.danger)"))

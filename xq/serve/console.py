@@ -6,6 +6,7 @@ import inspect
 import logging
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xq.core.errors import BadValue, Error, shown
 from xq.serve import login
-from xq.serve.entries import EVENTS, Entry, entries_of, on, status_of
+from xq.serve.entries import Entry, entries_of, on, status_of
 from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
 from xq.serve.snapshot import EVERY, LINES, Snapshots
 from xq.serve.texts import Texts
@@ -78,7 +79,7 @@ class Console:
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self._templates.filters |= Texts(settings.hide).filters
-        self._templates.globals |= {"console": self, "settings": settings, "EVENTS": EVENTS, "LINES": LINES}
+        self._templates.globals |= {"console": self, "settings": settings, "LINES": LINES, "now": time.time}
         self._templates.globals |= vars(self._templates.get_template("macros.html").module)
 
     def close(self) -> None:
@@ -160,7 +161,7 @@ class Console:
         frame, values = "queue.html" if visit.entry else "base.html", {**values, "page": page}
         try:
             render = partial(self.render, frame, visit, wrong="", **values)
-            return HTMLResponse(on(visit.entry, render) if visit.entry else render(), status)
+            return HTMLResponse(on(visit.entry, render), status)
         except Error as error:
             return HTMLResponse(self.render(frame, visit, wrong=f"{error}", **values), status_of(error))
 
@@ -184,7 +185,7 @@ class Console:
             wanted = f"{visit.path}?{query}".rstrip("?") if visit.request.method == "GET" else "/"
             response = self.show("login.html", visit, 401, wanted=wanted)
         else:
-            response = self.show("note.html", visit, status, title=status, lines=[sentence], to=visit.url())
+            response = self.show("note.html", visit, status, title=sentence, lines=[])
         response.headers.update(HINTS.get(status, {}))
         return response
 

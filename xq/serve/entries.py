@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
-from xq.core.ports import ErrorKind, fits_a_column
+from xq.core.ports import NUMBERS, ErrorKind, fits_a_column
 from xq.handle import Queue
 from xq.operators.operations import ACTS, is_offered
 
@@ -27,10 +27,8 @@ STATUSES: Final = {  # of the answers to errors of xq; 400 to all others
     errors.NotFound: 404,
     errors.FeatureOff: 400,
 }
-# By verb of the console: the event of the queue. An operator's release takes the task from its owner.
-EVENTS: Final = {verb: ACTS[verb] for verb in ("dig", "release", "restart", "bury", "kill")}
 COLUMNS: Final = 6  # fields of the application in a list
-LISTED: Final = ("tube", "utube", "priority", "attempts", "error")  # the roles that a list shows, in this order
+LISTED: Final = ("error", "attempts", "tube", "utube", "priority")  # the roles that a list shows first, in this order
 
 
 @dataclass(frozen=True)
@@ -79,14 +77,17 @@ class Entry:
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
         """Return those of the verbs that move tasks in any of these states."""
         machine = self.queue.machine
-        events = {verb: event for verb, event in EVENTS.items() if verb in may and is_offered(machine, event)}
+        events = {verb: event for verb, event in ACTS.items() if verb in may and is_offered(machine, event)}
         return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
 
-    def columns(self, rows: list[dict[str, Any]]) -> list[str]:
-        """Return the fields that a list of tasks shows: those that any of these tasks fills."""
+    def columns(self, rows: list[dict[str, Any]]) -> dict[str, str]:
+        """Return the fields that any of these tasks fills, with their titles. That of a number begins with #."""
         used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
-        own = [name for name in used if name not in self.roles and name not in self.queue.adapter.store.key]
-        return own[:COLUMNS] + [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
+        shown = [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
+        others = {*self.roles, *self.queue.adapter.store.key}
+        shown += [name for name in used if name not in others and not name.startswith("xq_")][:COLUMNS]
+        numbers = {field.name for field in self.queue.adapter.tasks.table.fields if field.kind in NUMBERS}
+        return {name: "#" * (name in numbers) + name for name in shown}
 
     def in_order(self, row: dict[str, Any]) -> list[str]:
         """Return the names of the application's fields, then those of the queue's, then those that are empty."""
@@ -124,11 +125,13 @@ def slug_of(name: str) -> str:
     return f"{part}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}".lstrip("-")
 
 
-def on(entry: Entry, call: Callable[[], R], kept: ExitStack | None = None) -> R:
-    """Make a call with a connection of this thread. Raises HTTPException if the database fails.
+def on(entry: Entry | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
+    """Make a call with a connection of this thread to a queue's database. Raises HTTPException if that fails.
 
     With `kept` the connection is closed when that is, so further calls of the thread on this database use it too.
     """
+    if entry is None:
+        return call()
     store = entry.queue.adapter.store
     try:
         with ExitStack() as closing:

@@ -61,6 +61,10 @@ class Form:
 
 def preview(console: Console, visit: Visit) -> Response:
     """Show which tasks an operation would move, and ask for a reason."""
+    if visit.text("scope") == "selected" and not visit.text("keys"):  # of a browser without JavaScript
+        return console.show(
+            "tasks.html", visit, 400, missing="No task is selected. Select some, or all that the filter shows."
+        )
     return console.show("preview.html", visit, form=Form(visit))
 
 
@@ -77,7 +81,7 @@ def act(console: Console, visit: Visit) -> Response:
     if form.scope == "selected":
         moved, skipped = on(form.entry, move)
         title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
-        return console.show("note.html", visit, title=title, lines=skipped[:20], to=visit.here(filter=form.filter))
+        return console.show("note.html", visit, title=title, lines=skipped[:20])
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
     with console.beginning:  # a second click begins nothing while the first one's operation runs
         if not any(each.is_running and each.does(operation) for each in of_queue(console, form.entry)):

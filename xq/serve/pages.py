@@ -30,7 +30,7 @@ LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops wa
 POLL: Final = 3.0  # seconds until it asks again where a stream has one event
 SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_000, 28_800)}  # and of a column, in s
 SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
-ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "favicon.svg": "image/svg+xml"}
+KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
 
@@ -64,10 +64,10 @@ async def events(console: Console, visit: Visit) -> Response:
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-def asset(console: Console, visit: Visit) -> Response:
-    """Return a file that pages load. The environment's colour stands in two of them."""
+def plain(console: Console, visit: Visit) -> Response:
+    """Return what is no page of its own: a file that pages load, or the fields of a task as JSON."""
     name = visit.path.rpartition("/")[2]
-    return Response(console.render(name, visit), media_type=ASSETS[name])
+    return Response(on(visit.entry, partial(console.render, name, visit)), media_type=KINDS[name.rpartition(".")[2]])
 
 
 def metrics_of(entries: tuple[Entry, ...]) -> Answer:
@@ -171,14 +171,15 @@ PAGES: Final = (
     Page("GET", "/login", OPEN, "login.html"),
     Page("POST", "/login", OPEN, log_in),
     Page("POST", "/logout", VIEW, log_out),
-    Page("GET", "/static/console.css", OPEN, asset),  # the form to log in needs it
-    Page("GET", "/static/console.js", VIEW, asset),
-    Page("GET", "/static/favicon.svg", VIEW, asset),
+    Page("GET", "/static/console.css", OPEN, plain),  # the form to log in needs it
+    Page("GET", "/static/console.js", VIEW, plain),
+    Page("GET", "/static/favicon.svg", VIEW, plain),
     Page("GET", "/", VIEW, "overview.html"),
     Page("GET", "/events", VIEW, events),
     Page("GET", "/q/{queue}", VIEW, "tasks.html"),
     Page("GET", "/q/{queue}/events", VIEW, events),
     Page("GET", "/q/{queue}/task", VIEW, "task.html"),
+    Page("GET", "/q/{queue}/task.json", VIEW, plain),
     Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
     Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),
     Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),

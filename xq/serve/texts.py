@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.core.words import lasting, name_of
-from xq.operators.filters import quoted
+from xq.operators.failures import failure_of
+from xq.operators.filters import Filter, Term, parse
 
 CELL: Final = 100  # characters of a value in a list
 WHOLE: Final = 50_000  # characters of a value on the page of its task
@@ -39,6 +40,12 @@ def moment(value: Any) -> str:
         return ""
 
 
+def narrowed(filter: str, name: str, *values: object) -> str:
+    """Return a filter with one more term, in the place of those of its name."""
+    kept = [term for term in parse(filter).terms if term.name != name]
+    return str(Filter((*kept, Term(name, ":", tuple(map(str, values))))))
+
+
 @dataclass(frozen=True)
 class Texts:
     """Shows values as text, without those of hidden names: fields, and what JSON has under such a name."""
@@ -52,11 +59,15 @@ class Texts:
             "number": number,
             "span": span,
             "moment": moment,
-            "quoted": quoted,
+            "zip": zip,
+            "narrowed": narrowed,
+            "kind": lambda error: failure_of(str(error or "")[: CELL * 4]).error,
             "cell": self.cell,
             "text": self.text,
+            "json": lambda fields: self._written(fields, "", opens="", indent=2),
             "rate": lambda rate: "–" if rate is None else f"{number(rate)}/s",
             "ago": lambda since: "" if since is None else span(time.time() - since),
+            "since": lambda since: " ".join(span(max(1, round(time.time() - since))).split()[:2]),
             "state": lambda letter: name_of(letter) if letter else "no task",
             "spans": lambda steps: [(step.target, step.seconds or 0.0) for step in steps],
             "atleast": max,

@@ -65,6 +65,12 @@ function select(chosen, to) {
     find("#selected").textContent = n || "";
     find("#all").checked = n > 0 && n === boxes().length;
     if (n) find("input[name='scope'][value='selected']").checked = true;
+    offer();
+}
+
+function offer() {
+    const isAll = find("input[name='scope']:checked").value === "all" || boxes().some((box) => box.checked);
+    all(".acts button[name='verb']").forEach((button) => { button.disabled = !isAll; });
 }
 
 const KEYS = {
@@ -96,8 +102,10 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("change", ({ target }) => {
     if (target.id === "all") select(boxes(), target.checked);
     if (target.name === "keys") select([]);
+    if (target.name === "scope") offer();
 });
 document.addEventListener("visibilitychange", follow);
+setInterval(() => { find("#clock").textContent = ` It is ${new Date().toISOString().slice(11, 19)} now.`; }, 1000);
 updates.addEventListener("click", pause);
 find("#help-button").addEventListener("click", KEYS["?"]);
 all("#help-button, #all").forEach((each) => { each.hidden = false; });
