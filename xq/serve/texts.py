@@ -25,6 +25,10 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def rate(value: float | None) -> str:
+    return "–" if value is None else f"{number(value)}/s"
+
+
 def span(seconds: float | None) -> str:
     """Return a span of time in words; "" if there is none."""
     return "" if seconds is None or not math.isfinite(seconds) else lasting(max(0.0, seconds))  # clocks differ
@@ -55,7 +59,7 @@ class Texts:
             "quoted": quoted,
             "cell": self.cell,
             "text": self.text,
-            "rate": lambda rate: "–" if rate is None else f"{number(rate)}/s",
+            "rate": rate,
             "ago": lambda since: "" if since is None else span(time.time() - since),
             "state": lambda letter: name_of(letter) if letter else "no task",
             "spans": lambda steps: [(step.target, step.seconds or 0.0) for step in steps],
