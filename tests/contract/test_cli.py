@@ -15,6 +15,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, eventually, run_script, state, transitions
 from xq.cli import main
@@ -428,6 +429,15 @@ def test_doctor_finds_what_drifted_from_what_is_installed_and_its_sql_mends_it(m
         run_script(make.db, do.partition("\n")[2])
     Task.xq.recount()
     assert doctor(run, Task) == {}
+
+
+@pytest.mark.parametrize("tubes", [["web", "shop", "b2b"], {"web", "shop", "b2b"}])
+def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_named(make, run, tmp_path, tubes):
+    at = Maker(pw.SqliteDatabase(tmp_path / "app.db")) if isinstance(make.db, pw.SqliteDatabase) else make
+    at(FULL, roles=("runat", "tube", "owner"), tube_stats=tubes)
+    assert doctor(run, at(FULL, roles=("runat", "tube", "owner"), tube_stats=["b2b", "shop", "web"])) == {}
+    if at is not make:
+        assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
 
 
 # SQL that makes the key one of 16 bits, and SQL that sets its last number. SQLite's keys have 64 bits.

@@ -55,10 +55,10 @@ def test_tasks_and_pauses_are_shown_by_state_and_by_tube_and_transitions_grow_fr
 
 
 def test_of_many_tubes_those_beyond_a_hundred_have_one_series(make):
-    Task = make(FULL, roles=("runat", "tube"), tube_stats=[f"t{n}" for n in range(103)])
-    Task.xq.put_many([{"tube": f"t{n}"} for n in (0, 99, 100, 102)])
+    Task = make(FULL, roles=("runat", "tube"), tube_stats=[f"t{n:03}" for n in range(103)])
+    Task.xq.put_many([{"tube": f"t{n:03}"} for n in (0, 99, 100, 102)])
     found = shown(of(Task), "xq_tasks")
-    assert {tube: n for (state, tube), n in found.items() if state == "R" and n} == {"t0": 1, "t99": 1, "other": 2}
+    assert {tube: n for (state, tube), n in found.items() if state == "R" and n} == {"t000": 1, "t099": 1, "other": 2}
 
 
 def test_no_key_and_no_data_of_a_task_is_shown(make):
