@@ -46,7 +46,8 @@ SECTIONS = (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
             *("operators.operations.Operation", "operators.operations.Preview"),
             *(f"operators.search.{name}" for name in ("Found", "Failures", "FailureGroup", "Step")),
-            *("operators.inspection.Finding", "operators.health.Health", "operators.inspection.Process"),
+            *("operators.ages.Age", "operators.doctor.Finding", "operators.health.Health"),
+            "operators.inspection.Process",
         ),
     ),
     Section(

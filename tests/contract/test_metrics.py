@@ -103,7 +103,8 @@ def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
     assert durations(metrics) == (0, 0), "from now on"
     assert durations(of(Task, past=True)) == (1, 1), "if asked for, also those of before"
     Task.xq.clock.tick(3)
-    assert value(metrics, "xq_oldest_ready_seconds") == 3
+    assert (value(metrics, "xq_oldest_ready_seconds"), value(metrics, "xq_oldest_ready_exact")) == (3, 1)
+    assert value(metrics, "xq_standstill_seconds") == 3
     task = Task.take()
     Task.xq.clock.tick(0.2)
     task.ack()

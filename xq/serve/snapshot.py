@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from xq.core.machine import ABSENT, READY, TAKEN
+from xq.operators.ages import Age
 from xq.serve.entries import Entry, on
 
 EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
@@ -81,7 +82,7 @@ class Now:
     error: str = ""  # why there are no numbers
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Sequence[str | None] = ()
-    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
+    oldest: Age | None = None  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
     chart: Mapping[str, Any] = field(default_factory=dict)
     age: float | None = None  # in seconds, if the numbers are old
@@ -128,7 +129,7 @@ class Look:
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
         if entry is self.entries[0]:
-            self.sessions = inspection.online()
+            self.sessions = {*inspection.online()}
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None
         return Now(entry, at, "", stats.counts, queue.paused(), oldest, past.rates(), past.chart())
 
