@@ -274,6 +274,9 @@ class Aio(Generic[T]):
     resume = twin(Queue.resume)
     paused = twin(Queue.paused)
     unschedule = twin(Queue.unschedule)
+    run_schedule = twin(Queue.run_schedule)
+    pause_schedule = twin(Queue.pause_schedule)
+    resume_schedule = twin(Queue.resume_schedule)
     schedules = twin(Queue.schedules)
 
     # looking, installing

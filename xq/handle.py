@@ -534,14 +534,34 @@ class Queue(Operators[T]):
 
         `actor` and `reason` stand in the log.
         """
-        by, dropped = By.of(actor, reason), self._schedules.drop(name)
-        if by and dropped:
-            self._operations.tell(by, f"unschedule {name}")
-        return dropped
+        return self._change_schedule("drop", name, By.of(actor, reason))
+
+    def run_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """Put the task of a schedule now, also of one that is paused; the next firing stays.
+
+        Returns whether there is such a schedule. `actor` and `reason` stand in the log. Raises as `put`.
+        """
+        return self._change_schedule("run", name, By.of(actor, reason))
+
+    def pause_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """Stop the firings of a schedule until `resume_schedule`. Returns and logs as `run_schedule`."""
+        return self._change_schedule("pause", name, By.of(actor, reason))
+
+    def resume_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """End the pause of a schedule: it fires at its next time from now on. Returns and logs as `run_schedule`."""
+        return self._change_schedule("resume", name, By.of(actor, reason))
+
+    def _change_schedule(self, event: str, name: str, by: By) -> bool:
+        changed = self._schedules.change(event, name)
+        if by and changed:
+            self._operations.tell(by, f"{event} the schedule {name}")
+        self._store.after_commit(self._maintenance.scheduled)
+        return changed
 
     def schedules(self) -> list[Schedule]:
-        """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.
+        """Return the schedules, by name. `next` and `last` are datetimes in UTC: the next and the last firing.
 
+        `overdue` is whether it has been due for a minute: no process fires it, or its task cannot be put.
         If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
         `spec` the text in the database.
         """

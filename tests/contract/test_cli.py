@@ -302,6 +302,11 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task.xq.every("*/5 * * * *", task(), name="fives")
     assert run(Task, "schedules", "--json").json[0]["spec"] == "*/5 * * * *"
     assert run(Task, "schedules").lines[1][0] == "fives"
+    assert "has put its task" in run(Task, "schedule", "run", "fives").errors
+    assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
+    assert run(Task, "schedules").lines[1][-1] == "paused"
+    assert "has no schedule sixes" in run(Task, "schedule", "resume", "sixes").errors
+    assert Task.take().ack()
     bring(Task, "T")
     (session,) = run(Task, "sessions", "--json").json
     (held,) = Task.xq.processes()

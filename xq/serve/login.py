@@ -5,21 +5,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
+import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Scope
 
 from xq.core.errors import BadType, BadValue, shown
 
+log = logging.getLogger("xq.serve")
+
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "kill")
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "kill")
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),
@@ -31,7 +37,11 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
 ANYBODY: Final = "*"  # the name under which `rights` has those that it does not name
 CONSOLE: Final = "console"  # the name of a caller that has no other
 FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests that a proxy has passed on
+PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
+REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
+MINUTE: Final = 60.0
+ADDRESSES: Final = 1_000  # whose refused tokens are counted at a time
 LONGEST: Final = 2_000  # characters of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
 RIGHTS: Final = "The rights= of the console grant it."
@@ -45,7 +55,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 # By parameter: the most characters that it may have. Any other is ignored.
 LENGTHS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
-    **dict.fromkeys(("tube", "reason", "sure"), 500),
+    **dict.fromkeys(("tube", "reason", "sure", "schedule"), 500),
     **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
     "after": 16_000,  # a cursor of find
 }
@@ -125,6 +135,28 @@ def names_of(option: str, given: Any) -> frozenset[str]:
     return frozenset(names)
 
 
+class Refusals:
+    """When the last tokens were refused, by address."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[float]] = {}
+
+    def check(self, address: str) -> None:
+        """Raise HTTPException if an address has to wait, whatever its token."""
+        times = self._of.get(address, deque[float]())
+        if len(times) == REFUSED and (left := times[0] + MINUTE - time.monotonic()) > 0:
+            what = "Too many tokens were refused. Wait a minute."
+            raise HTTPException(429, what, {"Retry-After": f"{math.ceil(left)}"})
+
+    def add(self, address: str) -> None:
+        log.warning("a token from %s was refused", address)
+        times = self._of.pop(address, deque[float](maxlen=REFUSED))
+        self._of[address] = times  # as the last one
+        times.append(time.monotonic())
+        if len(self._of) > ADDRESSES:
+            del self._of[next(iter(self._of))]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
@@ -134,13 +166,44 @@ class Settings:
     read_only: bool
     hosts: frozenset[str]
     user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
-    proxies: frozenset[str]  # the addresses whose header is believed, besides this machine's
+    proxies: frozenset[str]  # the addresses whose headers are believed, besides this machine's
+    root: str  # the path at which a proxy has the console; "" for that of the application around
     name: str | None
     colour: str
     live: str
     hide: frozenset[str]
     every: float
     activity: str  # the table of stream(); "" for none
+    refusals: Refusals = field(default_factory=Refusals)
+
+    def believes(self, address: str | None) -> bool:
+        return is_loopback(address) or address in self.proxies
+
+    def as_sent(self, scope: Scope) -> dict[str, Any]:
+        """Return a request as the browser sent it, by the headers that a proxy has added and the path that it has."""
+        headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
+        sent = {**scope, PEER: peer}
+        if self.believes(peer):
+            hops = [each.strip() for each in ",".join(headers.getlist("x-forwarded-for")).split(",")]
+            sent["client"] = next((hop for hop in reversed(hops) if hop and not self.believes(hop)), peer), 0
+            if headers.get("x-forwarded-proto") in ("http", "https"):
+                sent["scheme"] = headers["x-forwarded-proto"]
+            if host := headers.get("x-forwarded-host"):
+                sent["headers"] = [*scope["headers"]]
+                MutableHeaders(scope=sent)["host"] = host
+        if self.root:
+            path = str(scope["path"])
+            below = path.removeprefix(self.root) if f"{path}/".startswith(f"{self.root}/") else path
+            sent |= {"root_path": self.root, "path": f"{self.root}{below or '/'}"}
+        return sent
+
+    def named(self, request: Request, token: str) -> str | None:
+        """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
+        address = request.client.host if request.client else "an unknown address"
+        self.refusals.check(address)
+        if (name := equal(token, self.tokens)) is None:
+            self.refusals.add(address)
+        return name
 
     def check_host(self, request: Request) -> None:
         """Refuse a name that is not this console's: another site may have made it lead here (DNS rebinding)."""
@@ -185,11 +248,11 @@ class Settings:
     def _sender(self, request: Request) -> tuple[str | None, str]:
         header, address = request.headers.get("authorization", ""), request.client.host if request.client else None
         if header[:7].lower() == "bearer ":
-            return equal(header[7:].strip(), self.tokens), "bearer"
+            return self.named(request, header[7:].strip()), "bearer"
         named = None
         if callable(self.user):
             named = self.user(request.scope)
-        elif self.user is not None and (is_loopback(address) or address in self.proxies):
+        elif self.user is not None and self.believes(request.scope[PEER]):
             named = request.headers.get(self.user)
         if _is_text(named, 1, 100):
             return named, "user"
