@@ -206,7 +206,7 @@ def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_stat
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
 
 
-def test_failures_are_shown_in_groups(make, run):
+def test_failures_are_shown_in_groups(make, run, monkeypatch):
     Task = with_roles(make)
     keys = [fail(Task, f"OSError: no answer of {i}") for i in range(2)]
     fail(Task, "KeyError: 'a'")
@@ -216,6 +216,8 @@ def test_failures_are_shown_in_groups(make, run):
     assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
     assert listed(run, Task, group["filter"]) == keys
     assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
+    monkeypatch.setattr("xq.operators.search.LOOK", 2)
+    assert ["2+", "B:2+"] in [line[:2] for line in run(Task, "failures", "state:B").lines], "at least"
 
 
 def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
@@ -479,13 +481,13 @@ def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
     assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"
     bring(Task, "B")
     Task.put(task())
-    Task.xq.clock.tick(601)
+    Task.xq.clock.tick(660)
     Task.xq.pause()
-    late = "ready tasks: 1, the oldest for 10 min; buried tasks: 1; the queue is paused"
+    late = "ready tasks: 1, the oldest for 11 min; buried tasks: 1; the queue is paused"
     (told,) = run(Task, "health", "--json").json
     assert told == {"target": "app:Page", "state": "failing", "sentence": late}
     assert run(Task, "health", "--max-buried", 1) == f"late app:Page {late}\n"
-    assert run(Task, "health", "--max-buried", 1, "--max-age", 601).code == 0
+    assert run(Task, "health", "--max-buried", 1, "--max-age", 661).code == 0
     assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)
 
 

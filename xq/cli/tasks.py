@@ -15,7 +15,7 @@ from typer import Argument, Option
 from xq.cli.output import Answer, ask, moment, say, shown
 from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
 from xq.core.values import part_as_text
-from xq.core.words import lasting
+from xq.core.words import counted, lasting
 from xq.operators.filters import Term, parse
 from xq.operators.operations import act_on
 
@@ -100,8 +100,8 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
         {
-            "tasks": group.count,
-            "states": " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
+            "tasks": group.count if groups.ended else counted(group.count, False),
+            "states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in group.states.items()),
             "error": group.title,
             "last": moment(group.last),
             "one key": key_text(group.key),
