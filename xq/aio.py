@@ -235,12 +235,13 @@ class Aio(Generic[T]):
         actor: str | None = None,
         reason: str | None = None,
         chunk: int = CHUNK,
-        dry_run: bool = False,
         **options: Any,
-    ) -> Operation[T]:
-        """Store an operation, and return it: `while await Page.xq.aio.transaction(operation.step): ...` runs it."""
-        act = partial(self._queue.act, event, filter, actor=actor, reason=reason, chunk=chunk, dry_run=dry_run)
-        return await self._call(partial(act, **options))
+    ) -> AsyncIterator[Operation[T]]:
+        """Run an operation, and yield it after each chunk: `async for operation in Page.xq.aio.act("dig", ""): ...`."""
+        act = partial(self._queue.act, event, filter, actor=actor, reason=reason, chunk=chunk, **options)
+        chunks = iter(await self._call(act))
+        while operation := await self._call(partial(next, chunks, None)):
+            yield operation
 
     async def run(
         self,
@@ -263,8 +264,6 @@ class Aio(Generic[T]):
         running = await self._call(start, lambda running: running.stop())
         await running.joined()
 
-    operations = twin(Queue.operations)
-    operation = twin(Queue.operation)
     pauses = twin(Queue.pauses)
     kill = twin(Queue.kill)
     kill_many = twin(Queue.kill_many)

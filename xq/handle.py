@@ -7,6 +7,7 @@ from datetime import date, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from xq.core.acting import By
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
@@ -22,7 +23,6 @@ from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
-from xq.operators.acting import Acting, By
 from xq.operators.inspection import Inspection
 from xq.operators.methods import Operators
 from xq.operators.oldest_ready import OldestReady
@@ -92,16 +92,13 @@ class Queue(Operators[T]):
         self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine, self._history)
         self._oldest_ready = OldestReady(machine, self._inspection, self._search)
-        self._acting = Acting(database, self._tasks, machine)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._operations: Operations[T] = Operations(
-            database, self._tasks, machine, steps, self._finish, self._acting, self._search
-        )
+        self._operations: Operations[T] = Operations(database, self._tasks, machine, steps, self._finish, self._search)
         self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
@@ -486,32 +483,25 @@ class Queue(Operators[T]):
 
         Other processes see it within a second. Their takes then find nothing, or go on waiting. A take without `tube`
         skips the tasks of a paused tube. All other calls, the timers and the schedules go on, and so does the work on
-        tasks that are taken. Does nothing if it is paused. `actor` and `reason` stand in `operations` and in the log.
+        tasks that are taken. Does nothing if it is paused. `actor` and `reason` stand in `pauses` and in the log.
         """
-        self._by_operator("pause", tube, actor, reason, self._pauses.pause)
+        self._pause("pause", tube, By.of(actor, reason))
 
     def resume(self, tube: str | None = None, *, actor: str | None = None, reason: str | None = None) -> None:
         """End a pause, and wake the callers that wait. Tubes that were paused by their names stay paused.
 
-        Does nothing if it is not paused. `actor` and `reason` as with `pause`.
+        Does nothing if it is not paused. `actor` and `reason` stand in the log.
         """
-        self._by_operator("resume", tube, actor, reason, self._pauses.resume)
+        self._pause("resume", tube, By.of(actor, reason))
 
-    def _by_operator(
-        self, event: str, tube: str | None, actor: object, reason: object, call: Callable[[str | None], None]
-    ) -> None:
-        named, by = self.adapter.tube(tube, f"{event}(tube)"), By.of(actor, reason)
-        if not by:
-            call(named)
-            return
-
-        def both() -> None:
-            self._database.begin_writing()
-            if (named in self._pauses.listed()) != (event == "pause"):
-                self._operations.note(event, by, {"tube": named})
-            call(named)
-
-        self._database.unit(both, transaction=True)
+    def _pause(self, event: str, tube: str | None, by: By) -> None:
+        named = self.adapter.tube(tube, f"{event}(tube)")
+        if event == "pause":
+            self._pauses.pause(named, by)
+        else:
+            self._pauses.resume(named)
+        if by:
+            self._operations.tell(by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -544,17 +534,12 @@ class Queue(Operators[T]):
     def unschedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
         """Delete a schedule. Returns whether there was one. The tasks that it has put stay.
 
-        `actor` and `reason` as with `pause`.
+        `actor` and `reason` stand in the log.
         """
-        by = By.of(actor, reason)
-
-        def both() -> bool:
-            dropped = self._schedules.drop(name)
-            if dropped:
-                self._operations.note("unschedule", by, {"name": name})
-            return dropped
-
-        return self._database.unit(both, transaction=True) if by else self._schedules.drop(name)
+        by, dropped = By.of(actor, reason), self._schedules.drop(name)
+        if by and dropped:
+            self._operations.tell(by, f"unschedule {name}")
+        return dropped
 
     def schedules(self) -> list[Schedule]:
         """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.

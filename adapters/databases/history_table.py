@@ -28,6 +28,16 @@ class HistoryTable(Terms):
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 
+    def is_acted(self, event: str) -> bool:
+        """Return whether a transition by this event is that of an actor: what falls due in its block is not."""
+        return bool(event) and all(row.event != event for row in self.machine.due)
+
+    @property
+    def noted(self) -> str:
+        """Returns the columns that a trigger writes, in their order in the texts."""
+        names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+        return ", ".join(map(self.quote, names))
+
     def note_move(self, state: str, target: str) -> str:
         """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
         values = {
@@ -39,9 +49,11 @@ class HistoryTable(Terms):
             "target": f"'{target}'",
             "event": ":event",
             "owner": self.roles["owner"] if state == TAKEN else "NULL",
+            "actor": ":actor",
+            "reason": ":reason",
         }
         return (
-            f"INSERT INTO {self.side('history')} ({', '.join(map(self.quote, values))}) "
+            f"INSERT INTO {self.side('history')} ({self.noted}) "
             f"SELECT {', '.join(values.values())} FROM {self.table_in_schema} WHERE {self.is_state(state)}"
         )
 
@@ -70,18 +82,6 @@ class HistoryTable(Terms):
     def any_history(self) -> str:
         """Return a query of one row of the history, if it has one; also where this definition has no history."""
         return f"SELECT id FROM {self.side('history')} LIMIT 1"
-
-    def last_of(self, n: int) -> str:
-        """Return a query of the ids of the last transitions of `n` keys, among those newer than `:since`."""
-        parts = range(len(self.keys))
-        keys = ", ".join(self.key_in_history([f":k{i}_{place}" for i in parts]) for place in range(n))
-        key = self.quote("key")
-        return f"SELECT MAX(id) FROM {self.side('history')} WHERE id > :since AND {key} IN ({keys}) GROUP BY {key}"
-
-    def ascribe(self, n: int) -> str:
-        """Return SQL that writes `:actor` and `:reason` into the `n` transitions `:id0`, `:id1` ..."""
-        ids = ", ".join(f":id{place}" for place in range(n))
-        return f"UPDATE {self.side('history')} SET actor = :actor, reason = :reason WHERE id IN ({ids})"
 
     @abstractmethod
     def after(self, checkpoint: Sequence[int]) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history_table import HistoryTable
-from xq.adapters.databases.records import OPERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.selectors import Selectors
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import READY, TAKEN
+from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
@@ -44,7 +45,6 @@ class Objects(Selectors, Counters, HistoryTable):
 
     create_view = "CREATE VIEW IF NOT EXISTS"
     more_of_queues = ""  # further columns of QUEUES, after a comma
-    serial: str  # the type of a generated key in xq's own tables
 
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
@@ -59,20 +59,15 @@ class Objects(Selectors, Counters, HistoryTable):
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
             f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
-            f"ends DOUBLE PRECISION, {', '.join(self._process_columns)}, PRIMARY KEY (uuid, queue)",
+            f"ends DOUBLE PRECISION, {', '.join(self.later[SESSIONS])}, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
             PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
-            "PRIMARY KEY (queue, tube, whole)",
+            f"{', '.join(self.later[PAUSES])}, PRIMARY KEY (queue, tube, whole)",
             # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
             SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.long_text} NOT NULL, "
             f"task {self.long_text} NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
-            OPERATIONS: f"id {self.serial}, queue {name} NOT NULL, event {name} NOT NULL, "
-            f"filter {self.long_text} NOT NULL, options {self.long_text} NOT NULL, actor {self.long_text}, "
-            f"reason {self.long_text}, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, "
-            f"reached {self.long_text}, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, "
-            f"state {name} NOT NULL",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         return [
@@ -81,7 +76,7 @@ class Objects(Selectors, Counters, HistoryTable):
                 name,
                 (
                     f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.engine}",
-                    *(self.more_of_sessions if name == SESSIONS else ()),
+                    *(self.adding(name) if name in self.later else ()),
                 ),
                 f"DROP TABLE IF EXISTS {name}",
             )
@@ -89,13 +84,19 @@ class Objects(Selectors, Counters, HistoryTable):
         ]
 
     @property
-    def _process_columns(self) -> list[str]:
-        """Returns the columns of the process that has registered a session, which earlier layouts lack."""
-        return [f"host {self.varying(HOST)}", "pid BIGINT", f"program {self.varying(PROGRAM)}"]
+    def later(self) -> dict[str, list[str]]:
+        """Returns the columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        return {
+            SESSIONS: [f"host {self.varying(HOST)}", "pid BIGINT", f"program {self.varying(PROGRAM)}"],
+            PAUSES: [
+                "since_us BIGINT",
+                f"actor {self.varying(LONGEST_ACTOR)}",
+                f"reason {self.varying(LONGEST_REASON)}",
+            ],
+        }
 
-    @property
-    def more_of_sessions(self) -> Sequence[str]:
-        """Returns SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
+    def adding(self, table: str) -> Sequence[str]:
+        """Return SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
         return ()
 
     # the files of SQL

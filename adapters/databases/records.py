@@ -17,12 +17,8 @@ PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tu
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
-OPERATIONS = "xq_operation"  # what operators do to tasks that a filter shows, and to queues as a whole
 RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
 SESSION_COLUMNS = "uuid, queue, since, ends, host, pid, program"
-OPERATION_COLUMNS = (
-    "id, event, filter, options, actor, reason, chunk, created_us, updated_us, reached, done, skipped, looked, state"
-)
 
 
 def goes_on(now: str) -> str:
@@ -73,7 +69,7 @@ class Records(Terms):
     @property
     def forget_all(self) -> dict[str, str]:
         """Returns SQL, by shared table, that deletes its rows of this queue."""
-        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES, RATES, OPERATIONS)}
+        mine = {table: f"DELETE FROM {table} WHERE {self._mine}" for table in (PAUSES, SCHEDULES, RATES)}
         return mine | {QUEUES: self.forget}
 
     @property
@@ -178,62 +174,18 @@ class Records(Terms):
     @property
     def pause(self) -> str:
         """Returns SQL that pauses the queue (`:whole` is 1) or the tube `:tube`."""
-        values = f"({self.literal(self.source_name)}, :tube, :whole){self.on_conflict('queue, tube, whole')}"
-        return f"INSERT INTO {PAUSES} (queue, tube, whole) VALUES {values}"
+        values = f"{self.literal(self.source_name)}, :tube, :whole, {self.now_us}, :actor, :reason"
+        there = self.on_conflict("queue, tube, whole")
+        return f"INSERT INTO {PAUSES} (queue, tube, whole, since_us, actor, reason) VALUES ({values}){there}"
+
+    @property
+    def my_pauses(self) -> str:
+        """Returns a query of the pauses of this queue: tube, 1 for the whole queue, since when, actor, reason."""
+        return f"SELECT tube, whole, since_us, actor, reason FROM {PAUSES} WHERE {self._mine}"
 
     @property
     def resume(self) -> str:
         return f"DELETE FROM {PAUSES} WHERE {self._mine} AND tube = :tube AND whole = :whole"
-
-    # operations
-
-    @property
-    def operations(self) -> str:
-        """Returns a query of the operations of this queue, the newest first."""
-        return f"{self._operations} ORDER BY id DESC"
-
-    @property
-    def operation(self) -> str:
-        return f"{self._operations} AND id = :id"
-
-    @property
-    def lock_operation(self) -> str:
-        """Returns a query of an operation as last committed. It locks it."""
-        return f"{self.operation}{self.lock}"
-
-    @property
-    def _operations(self) -> str:
-        return f"SELECT {OPERATION_COLUMNS} FROM {OPERATIONS} WHERE {self._mine}"
-
-    @property
-    def add_operation(self) -> str:
-        return (
-            f"INSERT INTO {OPERATIONS} (queue, event, filter, options, actor, reason, chunk, created_us, updated_us, "
-            f"reached, done, skipped, looked, state) VALUES ({self.literal(self.source_name)}, :event, :filter, "
-            f":options, :actor, :reason, :chunk, {self.now_us}, {self.now_us}, NULL, 0, 0, 0, :state) RETURNING id"
-        )
-
-    @property
-    def forget_operations(self) -> str:
-        """Returns SQL that deletes the operations of this queue that ended `:kept_us` microseconds ago or earlier.
-
-        What was done to the queue as a whole has no chunks, and stays: `pauses()` says who paused.
-        """
-        ended = f"state <> 'running' AND chunk > 0 AND updated_us <= {self.now_us} - :kept_us"
-        return f"DELETE FROM {OPERATIONS} WHERE {self._mine} AND {ended}"
-
-    @property
-    def set_operation(self) -> str:
-        """Returns SQL that writes how far an operation has come."""
-        values = "reached = :reached, done = :done, skipped = :skipped, looked = :looked, state = :state"
-        return f"UPDATE {OPERATIONS} SET {values}, updated_us = {self.now_us} WHERE {self._mine} AND id = :id"
-
-    @property
-    def cancel_operation(self) -> str:
-        return (
-            f"UPDATE {OPERATIONS} SET state = 'cancelled', updated_us = {self.now_us} "
-            f"WHERE {self._mine} AND id = :id AND state = 'running'"
-        )
 
     # schedules
 

@@ -13,17 +13,17 @@ from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.records import QUEUES, SESSIONS
+from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
+from xq.core.acting import NOBODY, By, who_acts
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.machine import Guard
-from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Run, Values
+from xq.core.ports import PART, UNANSWERED, Connection, Connections, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
-PART = "\x1f"  # separates the parts of the event context
 
 
 class Server(Dialect):
@@ -68,12 +68,11 @@ class Server(Dialect):
         run = self.run_alone(statement, width)
         if statement.admitted:
             run = self._admitted(run, statement, width)
-        context = PART.join([event or "write", self.source_name, ""])
-        untimed = context + PART
+        plain, is_acted = self._context(event, {}, NOBODY), self.is_acted(event)
 
         def in_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            now = values["now"]
-            values["context"] = untimed if now is None else f"{context}{float(now)!r}{PART}"
+            by = who_acts(connection) if is_acted else NOBODY
+            values["context"] = plain if values["now"] is None and not by else self._context(event, values, by)
             return run(connection, values)
 
         return in_context
@@ -102,13 +101,18 @@ class Server(Dialect):
         return admitting
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        values = {**values, "context": self._context(event, values)}
+        by = who_acts(store.ready()) if self.is_acted(event) else NOBODY
+        values = {**values, "context": self._context(event, values, by)}
         return super().change(store, statement, values)
 
-    def _context(self, event: str, values: Values) -> str:
-        """Return the event context: event, queue, and the time of a test's clock. The statement adds its own time."""
+    def _context(self, event: str, values: Values, by: By) -> str:
+        """Return the event context: event, queue, actor, reason, and the time of a test's clock.
+
+        The statement adds its own time.
+        """
         now = values.get("now")
-        return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
+        told = (event or "write", self.source_name, by.actor or "", by.reason or "")
+        return PART.join([*told, "" if now is None else repr(float(now)), ""])
 
     # keys
 
@@ -188,10 +192,10 @@ class Server(Dialect):
 
     # sessions
 
-    @property
-    def more_of_sessions(self) -> Sequence[str]:
-        adding = ", ".join(f"ADD COLUMN {column}" for column in self._process_columns)
-        return [self.filled_in(self.tables_file, "more_of_sessions", {"name": SESSIONS, "adding": adding})]
+    def adding(self, table: str) -> Sequence[str]:
+        adding = ", ".join(f"ADD COLUMN {column}" for column in self.later[table])
+        last = self.later[table][-1].partition(" ")[0]
+        return [self.filled_in(self.tables_file, "later_columns", {"name": table, "adding": adding, "last": last})]
 
     def more_shared(self) -> dict[str, str]:
         # A row with an empty uuid registers a process that is notified of commits.

@@ -17,6 +17,7 @@ from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube,
 from xq.core.values import part_as_text
 from xq.core.words import lasting
 from xq.operators.filters import Term, parse
+from xq.operators.operations import act_on
 
 PER_PUT = 1_000  # tasks that one statement puts
 CELL, PEEKED = 60, 200  # characters of a value in a table of tasks, and in peek
@@ -146,13 +147,13 @@ def dig(
         return _moved(queue, queue.dig(n=n) if key is None else [queue.dig(one)], "dug")
 
 
-def _move(name: str, event: str, done: str, help: str) -> Callable[..., Answer]:
-    """Return the command that moves one task by an event."""
+def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
+    """Return the command that moves one task."""
 
     def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None) -> Answer:
         task = key_of(queue, key)
         with queue.acting(actor, reason):
-            return _moved(queue, [getattr(queue, event)(task)], done)
+            return _moved(queue, [act_on(queue, name, task)], done)
 
     def asked(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
         told = described(queue, queue.peek(key_of(queue, key)))
@@ -166,10 +167,10 @@ def _move(name: str, event: str, done: str, help: str) -> Callable[..., Answer]:
 
 
 MOVES = [
-    _move("kill", "kill", "killed", "Delete a task, in whatever state it is."),
-    _move("release", "snatch", "released", "Take a task from the worker that has it, and make it ready."),
-    _move("restart", "restart", "restarted", "Make a waiting or finished task ready again."),
-    _move("bury", "bury", "buried", 'Bury a task. Needs the feature buried="any".'),
+    _move("kill", "killed", "Delete a task, in whatever state it is."),
+    _move("release", "released", "Take a task from the worker that has it, and make it ready."),
+    _move("restart", "restarted", "Make a waiting or finished task ready again."),
+    _move("bury", "buried", 'Bury a task. Needs the feature buried="any".'),
 ]
 
 

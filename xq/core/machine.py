@@ -187,7 +187,7 @@ RESERVED: Final = frozenset(
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
-    + ("filter", "actor", "reason", "chunk", "dry_run", "look", "kept_us")
+    + ("filter", "actor", "reason", "chunk", "look")
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
 

@@ -149,6 +149,7 @@ HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue wi
     "reason": "text",
 }
 
+PART: Final = "\x1f"  # separates the parts of the event context of a server
 LONGEST_ACTOR: Final = 255  # characters
 LONGEST_REASON: Final = 1_000
 

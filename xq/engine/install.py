@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from xq.core.acting import who_acts
 from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
@@ -384,12 +385,13 @@ class Installation:
                 self.add_counter(tube, state, target, n)
                 if tube == "" and machine.settings.counts_events:
                     self.add_counter(*counter_of("install", state, target), n)
+        noted_as = {**values, "event": "install", **who_acts(self.store.ready())._asdict()}
         for state, target in moves.targets.items():
             written = change(machine, Transition(state, "install", target), frozenset())
             if moves.with_deadline and state not in "DZ" and machine.timer(target, "deadline"):
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})
             if noted:
-                dialect.execute(self.store, dialect.note_move(state, target), {**values, "event": "install"})
+                dialect.execute(self.store, dialect.note_move(state, target), noted_as)
             dialect.change(self.store, dialect.move(Selector("all", state), written), values)
         if noted:
             self.dialect.add_up_history(self.store)  # of which the counters have these rows already

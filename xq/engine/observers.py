@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xq.core.ports import Connections, Row
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Callback = Callable[[T, str, str, str], object]  # task, event, source state, target state
-
-
-Within = Callable[[str, Sequence[Row]], None]  # event, rows
 
 
 class Listener(Protocol):
@@ -46,18 +42,12 @@ class Observers(Generic[T]):
         # Set by the queue:
         self.read: Callable[[Row], T]  # converts a row to a task
         self.listeners: tuple[Listener, ...] = ()
-        self._within: dict[int, Within] = {}  # by thread: what to call within the transaction of a change
         self._log = logging.getLogger(f"xq.{store.name}")
 
     def count(self) -> None:
         """Set `anybody`. Call it when the callbacks change, or the need of a listener for notifications."""
         with self._counting:  # one at a time, so that the latest result remains
-            self.anybody = self.calls or any(listener.anybody for listener in self.listeners)
-
-    @property
-    def calls(self) -> bool:
-        """Whether there is anybody besides the listeners: an observer that sees the changes in their order."""
-        return bool(self.callbacks or self._within)
+            self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:
@@ -68,32 +58,13 @@ class Observers(Generic[T]):
         self.callbacks = tuple(other for other in self.callbacks if other != callback)
         self.count()
 
-    @contextmanager
-    def within_transaction(self, call: Within) -> Iterator[None]:
-        """Call `call(event, rows)` at each change by this thread in the block, before it is committed."""
-        thread = threading.get_ident()
-        before = self._within.get(thread)
-        self._within[thread] = call
-        self.count()
-        try:
-            yield
-        finally:
-            if before is None:
-                del self._within[thread]
-            else:
-                self._within[thread] = before
-            self.count()
-
     def forked(self) -> None:
         """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._counting = threading.Lock()
-        self._within = {thread: call for thread, call in self._within.items() if thread == threading.get_ident()}
         self.count()
 
     def notify(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Notify the observers of a change by a statement once it is committed, and what runs within it at once."""
-        if self._within and (within := self._within.get(threading.get_ident())):
-            within(event, rows)
+        """Notify the observers of a change by a statement once it is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
             self.store.after_commit(lambda: self._signal(listening, source, target, rows))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from xq.core.acting import By
 from xq.core.errors import BadValue
 from xq.engine.unit import Binding, Database
 
@@ -28,7 +29,7 @@ class Pause(NamedTuple):
     """A pause of a queue, or of one of its tubes."""
 
     tube: str | None  # None: the whole queue
-    since: float | None  # seconds since 1970
+    since: float | None  # seconds since 1970; None of a pause by an earlier version of xq
     actor: str | None
     reason: str | None
 
@@ -49,19 +50,19 @@ class Pauses:
         self._last = 0  # the number of the read that began last, of those that have ended
         self._lock = threading.Lock()
 
-    def pause(self, tube: str | None) -> None:
+    def pause(self, tube: str | None, by: By) -> None:
         """Pause the queue, or a tube. Does nothing if it is paused."""
         if tube is not None and len(tube) > LONGEST:
             raise BadValue(f"a tube to pause has a name of at most {LONGEST} characters, not {len(tube)}")
-        self._write(self.database.dialect.pause, tube)
+        self._write(self.database.dialect.pause, tube, **by._asdict())
 
     def resume(self, tube: str | None) -> None:
         """Resume the queue, or a tube. Does nothing if it is not paused."""
         self._write(self.database.dialect.resume, tube)
 
-    def _write(self, sql: str, tube: str | None) -> None:
+    def _write(self, sql: str, tube: str | None, **by: str | None) -> None:
         self.database.begin_writing()
-        self.database.execute(sql, {"whole": int(tube is None), "tube": tube or ""})
+        self.database.execute(sql, {"whole": int(tube is None), "tube": tube or "", **by})
         if self.database.store.in_transaction():
             self.uncommitted.add(threading.get_ident())
         self.database.store.after_commit(self._read_after_commit)
@@ -75,9 +76,17 @@ class Pauses:
 
     def listed(self) -> list[str | None]:
         """Return the paused tubes, as the database has them; None for the whole queue comes first."""
-        mine = [(tube, whole) for queue, tube, whole in self._rows() if queue == self.database.dialect.source_name]
-        found = sorted(tube for tube, whole in mine if not whole)
-        return [*([None] if any(whole for _, whole in mine) else []), *found]
+        return [pause.tube for pause in self.all()]
+
+    def all(self) -> list[Pause]:
+        """Return the pauses, as the database has them; that of the whole queue comes first."""
+        with self.database.store.bookkeeping():
+            rows = self.database.execute(self.database.dialect.my_pauses)
+        found = [
+            Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
+            for tube, whole, since, actor, reason in rows
+        ]
+        return sorted(found, key=lambda pause: (pause.tube is not None, pause.tube or ""))
 
     def _rows(self) -> list[Any]:
         with self.database.store.bookkeeping():

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from xq.core.acting import By
 from xq.core.errors import BadType, shown
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
@@ -14,7 +15,6 @@ from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
-from xq.operators.acting import Acting, By
 from xq.operators.call_sql import sql_of
 from xq.operators.filters import Filter
 from xq.operators.health import Health, health
@@ -40,7 +40,6 @@ class Operators(Generic[T]):
     _inspection: Inspection
     _search: Search[T]
     _oldest_ready: OldestReady
-    _acting: Acting
     _operations: Operations[T]
 
     # SQL
@@ -65,11 +64,12 @@ class Operators(Generic[T]):
         """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
 
         The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
-        back. Each transition that a method of this queue makes in it has the `actor` and the `reason` in `History`.
-        Without the feature history, a line of the log `xq.<queue>` at INFO names them, the event and the key. Returns a
+        back. Each transition that xq makes in it has the `actor` and the `reason` in `History`, of all queues in the
+        database, but not what falls due, nor what the application itself writes. Of nested blocks the inner one counts.
+        Without the feature history, a line of the log `xq.<queue>` at INFO names them after the block. Returns a
         context manager. Raises BadType and BadValue.
         """
-        return self._acting.acting(By.of(actor, reason))
+        return self._operations.acting(By.of(actor, reason))
 
     def act(
         self,
@@ -79,45 +79,27 @@ class Operators(Generic[T]):
         actor: str | None = None,
         reason: str | None = None,
         chunk: int = CHUNK,
-        dry_run: bool = False,
         **options: Any,
     ) -> Operation[T]:
-        """Store an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
+        """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
-        call itself moves nothing: `run` does, or a loop over the operation, which steps through it. Each step moves up
-        to `chunk` tasks in one transaction, which also stores how far the operation has come. After a crash any process
-        goes on: `Page.xq.operation(id).run()`. It moves the tasks whose state the event leaves, each of them once.
+        call itself moves nothing: `preview` shows what would move, and `run` moves it, or a loop over the operation,
+        which goes from chunk to chunk. A chunk is up to `chunk` tasks in one transaction. It moves the tasks whose
+        state the event leaves, each of them once. Nothing is stored: what is left after a crash is moved by an
+        operation with the same filter.
 
-        `actor` and `reason` stand in the history, as with `acting`. `options` are those of the event, as delay. With
-        `dry_run` nothing is stored, and `preview` shows what would move. Raises BadType, BadValue and FeatureOff.
+        `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
+        as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return self._operations.act(event, filter, By.of(actor, reason), chunk, dry_run, options)
-
-    def operations(self, n: int | None = None) -> list[Operation[T]]:
-        """Return the operations of the queue, the newest first, at most `n` of them (None: all).
-
-        Pauses, and deleted schedules, that were given an actor or a reason are among them: they are done.
-        """
-        return self._operations.operations(None if n is None else count_of(n))
-
-    def operation(self, id: int) -> Operation[T]:
-        """Return an operation by its number: to go on with it (`run`), or to `cancel` it. Raises NotFound."""
-        return self._operations.operation(id)
+        return self._operations.act(event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
 
-        `since` is in seconds since 1970. It is None, as the others are, of a pause without an actor and a reason.
+        `since` is in seconds since 1970; None if an earlier version of xq made the pause.
         """
-        return [self._pause(tube) for tube in self._pauses.listed()]
-
-    def _pause(self, tube: str | None) -> Pause:
-        noted = (each for each in self.operations() if each.event in ("pause", "resume"))
-        last = next((each for each in noted if each.options.get("tube") == tube), None)
-        if last is None or last.event == "resume":
-            return Pause(tube, None, None, None)
-        return Pause(tube, last.created, last.actor, last.reason)
+        return self._pauses.all()
 
     # looking
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -27,6 +27,9 @@ from xq.serve.entries import EVENTS, Entry, entries_of, on, status_of
 from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
 from xq.serve.snapshot import EVERY, LINES, Snapshots
 from xq.serve.texts import Texts
+
+if TYPE_CHECKING:
+    from xq.serve.operations import Begun
 
 log = logging.getLogger("xq.serve")
 
@@ -72,8 +75,7 @@ class Console:
         self.snapshots = Snapshots(entries, settings.every)
         self.is_closed = False
         self.following = 0  # browsers
-        self.running: dict[tuple[str, int], tuple[str, str]] = {}  # event and filter of operations, by slug and number
-        self.failed: dict[tuple[str, int], str] = {}  # why operations ended early
+        self.operations: list[Begun] = []  # of this process
         self.beginning = threading.Lock()
         self.room = threading.Semaphore(OPERATIONS)
         self.examining = threading.Lock()  # held while a page reads a whole table

@@ -1,17 +1,20 @@
-"""Operations on tasks: previewed, run in a thread of this process, followed, cancelled and resumed."""
+"""Operations on tasks: previewed, run in a thread of this process, followed and cancelled."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
-from xq.operators.filters import parse
-from xq.serve.entries import EVENTS, Entry, on
+from xq.operators.operations import Operation, act_on
+from xq.serve.entries import Entry, on
 from xq.serve.login import Visit
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ class Form:
     def __init__(self, visit: Visit) -> None:
         self.entry, self.filter = visit.entry, visit.filter
         self.verb, self.scope, self.keys = visit.text("verb"), visit.text("scope"), list[str]()
-        self.event = EVENTS.get(self.verb, "")
         self.effect = EFFECTS.get(self.verb, "").format(table=self.entry.queue.adapter.store.table)
         if not self.entry.offers(frozenset({self.verb}), self.entry.queue.machine.states):
             raise HTTPException(400, f"{self.entry.name} does not {self.verb} tasks: it has no feature for that.")
@@ -45,14 +47,6 @@ class Form:
         if not 1 <= len(self.keys) <= SELECTED and self.scope != "all":
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
         self.asks = self.verb == "kill" and self.scope == "all"  # for the name of the queue: it cannot be undone
-
-    def whole_filter(self) -> str:
-        """Return the filter of the page, and the states from which the event moves a task."""
-        machine = self.entry.queue.machine
-        moved = [state for state in machine.states if state in machine.sources(self.event)]
-        if len(moved) == len(machine.states) or any(term.name == "state" for term in parse(self.filter).terms):
-            return self.filter
-        return f"{self.filter} state:{','.join(moved)}".strip()
 
     def each(self, call: Any) -> tuple[list[Any], list[str]]:
         """Return what a call returns for each selected key, and why it did not for others."""
@@ -67,9 +61,7 @@ class Form:
 
 def preview(console: Console, visit: Visit) -> Response:
     """Show which tasks an operation would move, and ask for a reason."""
-    form = Form(visit)
-    filter = form.whole_filter() if form.scope == "all" else form.filter
-    return console.show("preview.html", visit, form=form, filter=filter)
+    return console.show("preview.html", visit, form=Form(visit))
 
 
 def act(console: Console, visit: Visit) -> Response:
@@ -80,55 +72,86 @@ def act(console: Console, visit: Visit) -> Response:
 
     def move() -> tuple[list[Any], list[str]]:
         with queue.acting(visit.caller.name, reason=reason):
-            return form.each(getattr(queue, form.event))
+            return form.each(partial(act_on, queue, form.verb))
 
     if form.scope == "selected":
         moved, skipped = on(form.entry, move)
         title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
         return console.show("note.html", visit, title=title, lines=skipped[:20], to=visit.here(filter=form.filter))
-    made = (form.event, form.filter)
+    operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
     with console.beginning:  # a second click leads to the operation of the first one while that runs
-        same = [id for (slug, id), running in console.running.items() if (slug, running) == (form.entry.slug, made)]
-        number = (
-            same[0] if same else on(form.entry, lambda: queue.act(*made, actor=visit.caller.name, reason=reason)).id
-        )
-        _start(console, form.entry, int(number or 0), made)
-    return RedirectResponse(visit.here(f"operations/{number}"), 303)
+        alike = [each for each in of_queue(console, form.entry) if each.is_running and each.does(operation)]
+        begun = alike[0] if alike else Begun(form.entry, len(console.operations) + 1, operation)
+        if not alike:
+            console.operations.append(begun)
+            thread = threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True)
+            thread.start()
+    return RedirectResponse(visit.here(f"operations/{begun.number}"), 303)
 
 
-def _start(console: Console, entry: Entry, number: int, made: tuple[str, str]) -> None:
-    """Run an operation in a thread, unless it runs here already. A process that ends does not wait for the thread."""
-    named = (entry.slug, number)
+def cancel(console: Console, visit: Visit) -> Response:
+    """Cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
+    found = operation_of(console, visit)
+    visit.caller.permit(found.operation.event)
+    found.operation.cancel()
+    return RedirectResponse(visit.url(visit.path.rpartition("/")[0]), 303)
 
-    def steps() -> None:
-        running = entry.queue.operation(number)
-        while not console.is_closed and running.step():
-            pass
 
-    def run() -> None:
+@dataclass(eq=False)
+class Begun:
+    """An operation that a thread of this process runs, or has run."""
+
+    entry: Entry
+    number: int
+    operation: Operation[Any]
+    began: float = field(default_factory=time.time)
+    n: int | None = None  # the tasks that it moves; None if they are too many to count
+    is_running: bool = True  # or waits for its turn
+    error: str = ""  # why it failed
+
+    @property
+    def percent(self) -> int | None:
+        """How far it has come."""
+        moved = self.operation.done + self.operation.skipped
+        return 100 * min(moved, self.n) // self.n if self.n else None
+
+    def does(self, operation: Operation[Any]) -> bool:
+        return (self.operation.event, self.operation.filter) == (operation.event, operation.filter)
+
+    def run(self, console: Console) -> None:
+        """Run the operation. A process that ends does not wait for it."""
         try:
             with console.room:
-                on(entry, steps)
+                on(self.entry, partial(self._run, console))
         except Exception as error:
-            log.exception("the operation %s of %s failed", number, entry.name)
-            console.failed[named] = getattr(error, "detail", f"{error}")
+            log.exception("%r of %s failed", self.operation, self.entry.name)
+            self.error = getattr(error, "detail", f"{error}")
         finally:
-            del console.running[named]
+            self.is_running = False
 
-    if named not in console.running:
-        console.running[named] = made
-        console.failed.pop(named, None)
-        threading.Thread(target=run, name="xq-console-operation", daemon=True).start()
+    def _run(self, console: Console) -> None:
+        preview = self.operation.preview
+        self.n = preview.n if preview.exact else None
+        for _ in self.operation:
+            if console.is_closed:
+                self.operation.cancel()
 
 
-def go_on(console: Console, visit: Visit) -> Response:
-    """Resume or cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
-    found = on(visit.entry, lambda: visit.entry.queue.operation(visit.number))
-    visit.caller.permit(next((verb for verb, event in EVENTS.items() if event == found.event), found.event))
-    place, _, what = visit.path.rpartition("/")
-    if what == "cancel":
-        on(visit.entry, found.cancel)
-    elif found.state == "running":
-        with console.beginning:
-            _start(console, visit.entry, visit.number, (found.event, found.filter))
-    return RedirectResponse(visit.url(place), 303)
+def of_queue(console: Console, entry: Entry) -> list[Begun]:
+    """Return the operations of this process on a queue, the newest first."""
+    return [each for each in reversed(console.operations) if each.entry is entry]
+
+
+def operation_of(console: Console, visit: Visit) -> Begun:
+    """Return the operation of the path. Raises HTTPException."""
+    for each in of_queue(console, visit.entry):
+        if each.number == visit.number:
+            return each
+    raise HTTPException(404, "This process has no such operation. What another one has left, the same filter moves.")
+
+
+def listed(console: Console, visit: Visit) -> Response:
+    """Show the operations of this process on a queue, or the one of the path."""
+    if visit.number:
+        return console.show("operation.html", visit, begun=operation_of(console, visit))
+    return console.show("operations.html", visit, operations=of_queue(console, visit.entry))

@@ -20,7 +20,7 @@ from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, equal
-from xq.serve.operations import act, go_on, preview
+from xq.serve.operations import act, cancel, listed, preview
 
 BROWSERS: Final = 200  # that may follow the numbers at once
 LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops waits for it; the browser asks again
@@ -161,12 +161,11 @@ PAGES: Final = (
     Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
     Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
     Page("GET", "/q/{queue}/doctor", VIEW, doctor),
-    Page("GET", "/q/{queue}/operations", VIEW, "operations.html"),
-    Page("GET", "/q/{queue}/operations/{number}", VIEW, "operation.html"),
+    Page("GET", "/q/{queue}/operations", VIEW, listed),
+    Page("GET", "/q/{queue}/operations/{number}", VIEW, listed),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
-    Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, go_on),
-    Page("POST", "/q/{queue}/operations/{number}/resume", BY_FORM, go_on),
+    Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, cancel),
     Page("POST", "/q/{queue}/pause", "pause", pause),
     Page("POST", "/q/{queue}/resume", "resume", pause),
 )

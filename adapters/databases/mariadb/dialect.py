@@ -15,7 +15,7 @@ from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
-from xq.adapters.databases.server import PART, ROLL_UP, Server
+from xq.adapters.databases.server import ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.drivers import as_transaction
@@ -26,6 +26,7 @@ from xq.core.machine import FOREVER, Guard, Machine
 from xq.core.ports import (
     BYTES,
     INTEGERS,
+    PART,
     TIMES,
     Connection,
     Connections,
@@ -41,7 +42,7 @@ from xq.core.ports import (
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
-TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 2), '{PART}', xq_now, '{PART}')"  # the context at that time
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
@@ -65,11 +66,10 @@ class Mariadb(MariadbObjects):
     commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
     no_limit = 2**64 - 1
     most_values = 10_000
-    serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
     groups_kind = MariadbGroups
     scans_kind = MariadbScans
-    layout = "11"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     turn = "puts = puts + 1"

@@ -11,10 +11,10 @@ from typing import ClassVar
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.server import PART, Server
+from xq.adapters.databases.server import Server
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ELSEWHERE
-from xq.core.ports import LONGEST_REASON, UNANSWERED, Connections
+from xq.core.ports import LONGEST_REASON, PART, UNANSWERED, Connections
 from xq.sessions.session import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
@@ -308,7 +308,7 @@ class MariadbObjects(Server):
     def _in_triggers(self) -> dict[str, str]:
         """Returns what the triggers' texts name, as SQL."""
         status = self.roles["status"]
-        at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
+        at = f"IF({self._ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         known = {
             **self.names_beside(""),
             "table": self.table_in_schema,
@@ -319,6 +319,9 @@ class MariadbObjects(Server):
             "its_wait": self.same_wait("", "OLD"),
             "event": self.event,
             "at": f"ROUND({at} * 1000000)",
+            "noted": self.noted,
+            "by_actor": f"NULLIF({part(3)}, '')",
+            "by_reason": f"NULLIF({part(4)}, '')",
             **self.of_version("OLD", "old", "was"),
             **self.of_version("NEW", "new", "is"),
         }
@@ -345,7 +348,7 @@ class MariadbObjects(Server):
     @property
     def _ours(self) -> str:
         """Return the condition that the event context is of this statement and this queue."""
-        return f"{part(2)} = {self.literal(self.source_name)} AND {part(4)} = CAST({SERVER_TIME} AS CHAR)"
+        return f"{part(2)} = {self.literal(self.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
 
     @property
     def event(self) -> str:

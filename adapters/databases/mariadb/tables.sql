@@ -37,11 +37,11 @@ ALTER TABLE {table} DROP INDEX IF EXISTS {index}, DROP COLUMN IF EXISTS {column}
     ADD COLUMN {column} {type} GENERATED ALWAYS AS ({expression}) STORED INVISIBLE,
     ADD {unique}INDEX {index} ({listed});
 
---: more_of_sessions
+--: later_columns
 -- A table of an earlier layout. ALTER TABLE waits for every transaction that reads it, so it runs only where it must.
 BEGIN NOT ATOMIC
     IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-        WHERE table_schema = DATABASE() AND table_name = '{name}' AND column_name = 'program') THEN
+        WHERE table_schema = DATABASE() AND table_name = '{name}' AND column_name = '{last}') THEN
         ALTER TABLE {name} {adding};
     END IF;
 END

@@ -9,6 +9,8 @@ CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
+    DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
 --? end
     IF new_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', 'X', new_state, 1);
@@ -19,9 +21,9 @@ CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
     END IF;
 --? history
     IF new_state <> 'X' THEN
-        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        INSERT INTO {history} ({noted})
             VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
-                IF(new_state = 'T', {new_owner}, NULL));
+                IF(new_state = 'T', {new_owner}, NULL), by_actor, by_reason);
     END IF;
 --? groups
     {groups}
@@ -36,6 +38,8 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
+    DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
 --? end
     IF old_state <> new_state THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, new_state, 1);
@@ -56,20 +60,20 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
 --? history
     -- A task whose key changes is another task.
     IF other_key AND old_state <> 'X' THEN
-        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        INSERT INTO {history} ({noted})
             VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
-                IF(old_state = 'T', {old_owner}, NULL));
+                IF(old_state = 'T', {old_owner}, NULL), by_actor, by_reason);
     END IF;
     IF other_key AND new_state <> 'X' THEN
-        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        INSERT INTO {history} ({noted})
             VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
-                IF(new_state = 'T', {new_owner}, NULL));
+                IF(new_state = 'T', {new_owner}, NULL), by_actor, by_reason);
     END IF;
     -- A statement of xq that writes a status is a transition, even if the status stays the same.
     IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND ({other_status} OR event_name <> 'write') THEN
-        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        INSERT INTO {history} ({noted})
             VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, old_state, new_state, event_name,
-                CASE 'T' WHEN old_state THEN {old_owner} WHEN new_state THEN {new_owner} END);
+                CASE 'T' WHEN old_state THEN {old_owner} WHEN new_state THEN {new_owner} END, by_actor, by_reason);
     END IF;
 --? end
     IF old_state IN ({pending}) AND (new_state NOT IN ({pending}) OR other_key) AND EXISTS (SELECT 1 FROM {wait}) THEN
@@ -86,6 +90,8 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
+    DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
+    DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
 --? end
     IF old_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, 'X', 1);
@@ -96,9 +102,9 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
     END IF;
 --? history
     IF old_state <> 'X' THEN
-        INSERT INTO {history} (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        INSERT INTO {history} ({noted})
             VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
-                IF(old_state = 'T', {old_owner}, NULL));
+                IF(old_state = 'T', {old_owner}, NULL), by_actor, by_reason);
     END IF;
 --? end
     IF old_state IN ({pending}) AND EXISTS (SELECT 1 FROM {wait}) THEN

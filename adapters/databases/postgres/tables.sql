@@ -43,10 +43,10 @@ ALTER TABLE {name}
 -- Its rows are replaced all the time.
 ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
 
---: more_of_sessions
+--: later_columns
 -- A table of an earlier layout. ALTER TABLE waits for every transaction that reads it, so it runs only where it must.
 DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{name}') AND attname = 'program') THEN
+    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{name}') AND attname = '{last}') THEN
         ALTER TABLE {name} {adding};
     END IF;
 END $$

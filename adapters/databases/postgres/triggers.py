@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.server import PART
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.machine import ABSENT, ELSEWHERE, READY
-from xq.core.ports import TIMES
+from xq.core.ports import PART, TIMES
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
@@ -106,8 +105,11 @@ class Triggers:
             "alive": f"{self.here}.{ALIVE}",
             "event": of.event,
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
-            "at": f"CASE WHEN {of.ours} AND {part(3)} <> '' THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END "
+            "at": f"CASE WHEN {of.ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) ELSE {SERVER_TIME} END "
             "* 1000000",
+            "noted": of.noted,
+            "by_actor": f"NULLIF({part(3)}, '')",
+            "by_reason": f"NULLIF({part(4)}, '')",
         }
         if utubes:
             known |= {

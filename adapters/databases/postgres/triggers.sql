@@ -33,6 +33,8 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed F
 DECLARE
     event_name text := {event};
     at_us bigint := {at};
+    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
+    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
 --? end
 BEGIN
     INSERT INTO {count} (tube, source, target, n)
@@ -41,9 +43,9 @@ BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT {new_tube}, 'X', {new}, COUNT(*) FROM changed WHERE {is} AND {is_counted} GROUP BY 1, 2, 3;
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         SELECT {new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
-            CASE WHEN {is_taken} THEN {new_owner} END
+            CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason
         FROM changed WHERE {is};
 --? groups
     WITH xq_c AS MATERIALIZED (
@@ -80,6 +82,8 @@ CREATE TRIGGER {name} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNC
 DECLARE
     event_name text := {event};
     at_us bigint := {at};
+    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
+    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
 --? end
 BEGIN
     INSERT INTO {count} (tube, source, target, n)
@@ -88,9 +92,9 @@ BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {rows} WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-            CASE WHEN {was_taken} THEN {old_owner} END
+            CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason
         FROM {rows} WHERE {was};
 --? end
     IF (EXISTS (SELECT 1 FROM {wait})) THEN
@@ -141,6 +145,8 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
 DECLARE
     event_name text := {event};
     at_us bigint := {at};
+    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
+    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
 --? end
 BEGIN
     IF ({old} <> {new}) THEN
@@ -163,21 +169,21 @@ BEGIN
     IF ({other_key}) THEN
         -- A task whose key changes is another task.
         IF ({surely_was}) THEN
-            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            INSERT INTO {history} ({noted})
                 VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-                    CASE WHEN {was_taken} THEN {old_owner} END);
+                    CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason);
         END IF;
         IF ({surely_is}) THEN
-            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            INSERT INTO {history} ({noted})
                 VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
-                    CASE WHEN {is_taken} THEN {new_owner} END);
+                    CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason);
         END IF;
     ELSE
         -- A statement of xq that writes a status is a transition, even if the status stays the same.
         IF (({surely_was} OR {surely_is}) AND ({other_status} OR event_name <> 'write')) THEN
-            INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+            INSERT INTO {history} ({noted})
                 VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
-                    CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
+                    CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason);
         END IF;
     END IF;
 --? end

@@ -32,7 +32,7 @@ SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 class Sqlite(SqliteObjects):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    layout = "12"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
+    layout = "13"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -46,7 +46,6 @@ class Sqlite(SqliteObjects):
     double = "REAL"
     most_values = 32_766
     placeholder = "?"
-    serial = "INTEGER PRIMARY KEY"
     groups_kind = SqliteGroups
     scans_kind = SqliteScans
 
@@ -118,7 +117,7 @@ class Sqlite(SqliteObjects):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
-        run = with_context(event, run, self.has_history) if event and self._is_read(event) else run
+        run = with_context(event, run, self.has_history, self.is_acted(event)) if self._is_read(event) else run
         return self._charging(run, self.query(statement.charge)) if statement.charge else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
@@ -139,7 +138,7 @@ class Sqlite(SqliteObjects):
     def _is_read(self, event: str) -> bool:
         """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
         targets = [row.target for row in self.machine.rows if row.event == event]
-        return self.has_history or not targets or not set(targets) <= set(self.machine.pending)
+        return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         changed = 0
@@ -149,7 +148,7 @@ class Sqlite(SqliteObjects):
             changed = super(Sqlite, self).change(store, statement, values)
             return []
 
-        with_context(event or EVENT, run, self.has_history)(store.ready(), {**values})
+        with_context(event or EVENT, run, self.has_history, self.is_acted(event))(store.ready(), {**values})
         return changed
 
     def connected(self, store: Connections, connection: Connection) -> None:

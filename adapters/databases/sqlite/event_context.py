@@ -16,11 +16,12 @@ from time import time_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
+from xq.core.acting import NOBODY, who_acts
 from xq.core.ports import Connection, Connections, Row, Run
 
-# Triggers read the event, and in microseconds since 1970 the time at which the statement was sent, or as text the time
-# of a test's clock. xq reads the number of the context.
-EVENT, AT, NUMBER = "write", "xq_at", "xq_event_context"
+# Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or
+# as text the time of a test's clock. xq reads the number of the context.
+EVENT, AT, ACTOR, REASON, NUMBER = "write", "xq_at", "xq_actor", "xq_reason", "xq_event_context"
 
 _numbers = itertools.count(1)
 
@@ -35,7 +36,7 @@ class EventContext(dict[Any, Any]):
 
     def __init__(self) -> None:
         number = next(_numbers)
-        super().__init__({EVENT: EVENT, AT: None, NUMBER: number})
+        super().__init__({EVENT: EVENT, AT: None, ACTOR: None, REASON: None, NUMBER: number})
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:
@@ -72,8 +73,8 @@ def _number(store: Connections) -> Any:
     return number
 
 
-def with_context(event: str, run: Run, has_history: bool) -> Run:
-    """Return `run` with an event context: the event, and for a history also the time."""
+def with_context(event: str, run: Run, has_history: bool, is_acted: bool) -> Run:
+    """Return `run` with an event context: the event, and for a history also the time, and who acts if one may."""
 
     def run_with_event(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context = connection.context
@@ -86,12 +87,13 @@ def with_context(event: str, run: Run, has_history: bool) -> Run:
 
     def run_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context, now = connection.context, values["now"]
-        before = context[EVENT], context[AT]
+        before = context[EVENT], context[AT], context[ACTOR], context[REASON]
         context[EVENT] = event
+        context[ACTOR], context[REASON] = who_acts(connection) if is_acted else NOBODY
         context[AT] = time_ns() // 1000 if now is None else str(round(now * 1e6))
         try:
             return run(connection, values)
         finally:
-            context[EVENT], context[AT] = before
+            context[EVENT], context[AT], context[ACTOR], context[REASON] = before
 
     return run_for_history if has_history else run_with_event

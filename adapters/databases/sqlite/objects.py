@@ -7,8 +7,7 @@ from pathlib import Path
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.objects import Object
-from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import AT, EVENT, read
+from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.core.machine import ELSEWHERE, READY
 from xq.core.ports import INTEGERS, Connections, Field
@@ -69,10 +68,8 @@ class SqliteObjects(Dialect):
 
     def widening(self, store: Connections) -> list[str]:
         of_history = [f"{column} TEXT" for column in ADDED if self.has_history]
-        wanted = {
-            SESSIONS: (self.in_schema("").columns_of(store, SESSIONS), self._process_columns),
-            self.side("history"): (self.columns_of(store, self.name("history")), of_history),
-        }
+        wanted = {table: (self.in_schema("").columns_of(store, table), lacked) for table, lacked in self.later.items()}
+        wanted[self.side("history")] = (self.columns_of(store, self.name("history")), of_history)
         return [
             f"ALTER TABLE {table} ADD COLUMN {column}"
             for table, (there, columns) in wanted.items()
@@ -156,6 +153,9 @@ class SqliteObjects(Dialect):
             "its_wait": self.same_wait("", "OLD"),
             "event": read(EVENT),
             "at": self._at,
+            "noted": self.noted,
+            "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
+            "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
             "is_mark": MARK,
             "counted_up_to": alone.counted_up_to,
             "newest": alone.newest,

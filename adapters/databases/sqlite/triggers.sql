@@ -14,9 +14,9 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN
     INSERT INTO {count} SELECT NEW.{tube}, 'X', {new}, 1 WHERE {is_counted}
         ON CONFLICT DO UPDATE SET n = n + 1;
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
-            CASE WHEN {is_taken} THEN {new_owner} END);
+            CASE WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
 --? groups
     {groups}
 --? end
@@ -42,9 +42,9 @@ BEGIN
     UPDATE {wait} SET event = {event}, target = {new}
         WHERE {its_wait} AND event IS NULL AND {was_pending} AND ({is_pending}) IS NOT TRUE;
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
-            CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END);
+            CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
 --? end
 END
 
@@ -71,18 +71,18 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
     UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
         WHERE {its_wait} AND event IS NULL AND {was_pending} AND (({is_pending}) IS NOT TRUE OR {other_key});
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         SELECT {new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
-            CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END
+            CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason}
         WHERE NOT ({other_key}) AND ({other_status} OR {event} <> 'write');
     -- A task whose key changes is another task.
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         SELECT {old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
-            CASE WHEN {was_taken} THEN {old_owner} END
+            CASE WHEN {was_taken} THEN {old_owner} END, {by_actor}, {by_reason}
         WHERE ({other_key}) AND {was};
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         SELECT {new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
-            CASE WHEN {is_taken} THEN {new_owner} END
+            CASE WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason}
         WHERE ({other_key}) AND {is};
 --? history_counts
     INSERT INTO {count} VALUES ('', '', '', {newest});
@@ -103,9 +103,9 @@ CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
 --? end
     UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL AND {was_pending};
 --? history
-    INSERT INTO {history} ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+    INSERT INTO {history} ({noted})
         VALUES ({old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
-            CASE WHEN {was_taken} THEN {old_owner} END);
+            CASE WHEN {was_taken} THEN {old_owner} END, {by_actor}, {by_reason});
 --? groups
     {groups}
 --? end

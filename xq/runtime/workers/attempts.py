@@ -273,7 +273,7 @@ class Attempts(Generic[T]):
         tokens: list[str | None] = []
         try:
             connection = database.begin()
-            if joins == "pipeline" and (observers.calls or (observers.anybody and not connection.pipelines)):
+            if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
                 return None  # two transactions cost less than the four messages of one
             if joins == "transaction" and observers.anybody:
                 acked, found = database.unit(lambda: (ack(), take_next()), transaction=True)

@@ -1,0 +1,61 @@
+"""Who acts, and why: what each statement of xq in a block of `Page.xq.acting` passes to the triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Final, NamedTuple
+
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON, PART, Connection, fits_a_column
+
+
+class By(NamedTuple):
+    """Who acts, and why."""
+
+    actor: str | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, actor: object, reason: object) -> By:
+        """Return both, checked. Raises BadType and BadValue."""
+        return cls(_checked("actor", actor, LONGEST_ACTOR), _checked("reason", reason, LONGEST_REASON))
+
+    def __bool__(self) -> bool:
+        return self != NOBODY
+
+
+NOBODY: Final = By(None, None)
+_blocks: dict[tuple[int, int], By] = {}  # the innermost open block of each thread and database
+
+
+def who_acts(connection: Connection) -> By:
+    """Return who acts in the transaction of this thread on a connection."""
+    return _blocks.get((get_ident(), id(connection.of())), NOBODY) if _blocks else NOBODY
+
+
+@contextmanager
+def block(database: object, by: By) -> Iterator[None]:
+    """Ascribe the transitions of this thread in a database. Open it within a transaction, which it must not outlive."""
+    place = get_ident(), id(database)
+    before = _blocks.get(place)
+    _blocks[place] = by
+    try:
+        yield
+    finally:
+        if before is None:
+            del _blocks[place]
+        else:
+            _blocks[place] = before
+
+
+def _checked(what: str, value: object, longest: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadType(f"{what} is text, not {shown(value)}")
+    if not value.strip() or len(value) > longest or not fits_a_column(value) or PART in value:
+        limits = f"1 to {longest:,} characters, without a zero byte and without {PART!r}"
+        raise BadValue(f"{what} is a text of {limits}, not {shown(value)}")
+    return value
