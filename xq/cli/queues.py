@@ -35,7 +35,7 @@ def stats(target: Target, json: Json = False) -> None:
 
 def _numbers(name: str, numbers: Any, paused: list[str | None]) -> Answer:
     states = [
-        {"state": state, "": NAMES.get(state, ""), "tasks": n}
+        {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
         | {tube: of.counts[state] for tube, of in numbers.tube.items()}
         for state, n in numbers.counts.items()
     ]
