@@ -23,6 +23,10 @@ class Text(str):
     """A text that a narrow terminal cuts. Numbers, keys, times and filters are shown whole."""
 
 
+class Fields(dict[str, Any]):
+    """Values that have columns of their own; where these do not fit, they are one text."""
+
+
 class Answer(NamedTuple):
     """What a command has to say: a document for --json, what people see of it, words for stderr, and an exit code.
 
@@ -81,8 +85,7 @@ class _Column(NamedTuple):
 def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """Yield the lines of a table that is `width` columns of the screen wide. Columns without a value are left out.
 
-    A value that is a dictionary is columns of its own; where these do not fit, it is one text. Where numbers do not
-    fit, each row is a block of lines.
+    Texts and the Fields of rows are cut. Where the others do not fit, each row is a block of lines.
     """
     spread = [_spread(row) for row in rows]
     for each in (spread, [_joined(row) for row in rows]):
@@ -117,13 +120,14 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
         if there:
             texts = [shown(value) for value in values]
             most = max(map(cells, (name, *texts)))
-            least = min(most, max(LEAST, cells(name))) if any(isinstance(value, Text) for value in there) else most
+            is_text = any(isinstance(value, (Text, dict, list)) for value in there)
+            least = min(most, max(LEAST, cells(name))) if is_text else most
             found.append(_Column(name, texts, least, most, all(isinstance(value, (int, float)) for value in there)))
     return found
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    parts = (value if isinstance(value, dict) else {name: value} for name, value in row.items())
+    parts = (value if isinstance(value, Fields) else {name: value} for name, value in row.items())
     return {name: value for part in parts for name, value in part.items()}
 
 
@@ -131,7 +135,7 @@ def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
     def text(value: Any) -> Any:
         return Text("  ".join(f"{name}: {shown(each)}" for name, each in value.items()))
 
-    return {name: text(value) if isinstance(value, dict) else value for name, value in row.items()}
+    return {name: text(value) if isinstance(value, Fields) else value for name, value in row.items()}
 
 
 def cells(text: str) -> int:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, Text, ask, block, moment, say, shown
+from xq.cli.output import Answer, Fields, Text, ask, block, moment, say, shown
 from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
 from xq.core.errors import BadValue, Error
 from xq.core.words import lasting
@@ -246,8 +246,8 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: _cell(queue, name, value) for name, value in lines.items() if name not in without}
         # A field that is named as one of these has a dot before it.
-        fields = {f".{name}" if name in row else name: cell for name, cell in others.items() if cell not in (None, "")}
-        rows.append(row | {"fields": fields})
+        cells = {f".{name}" if name in row else name: cell for name, cell in others.items() if cell not in (None, "")}
+        rows.append(row | {"fields": Fields(cells)})
     return [rows]
 
 
