@@ -59,7 +59,6 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 - xq_session has the open sessions, their processes, and the queues in which each may own tasks.
 - xq_setting has the settings of `configure`.
 - xq_pause has the pauses, and xq_schedule the schedules of `every`.
-- xq_operation has what operators do to all tasks that a filter shows (`act`).
 - xq_rate has the token buckets of the feature rate, and xq_slot the slots of `xq.Concurrency`.
 - xq_alive, on servers, has the session connections, and the processes that listen.
 - page_xq_count has the counters, and page_xq_wait the callers of `wait()` and how their tasks ended.

@@ -84,7 +84,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     the records of xq
         uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
         host, pid, program   the process that registers the session
-        kept_us              microseconds after which an operation that has ended is deleted
         waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
         name, value          a setting

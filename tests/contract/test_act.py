@@ -1,4 +1,4 @@
-"""act: an operation on all tasks that a filter shows, in chunks that survive a kill -9; acting: who did it, and why."""
+"""act: an operation on all tasks that a filter shows, in chunks; acting: who did it, and why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import logging
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
@@ -73,26 +74,18 @@ def numbers(operation):
 # act
 
 
-def test_an_operation_is_stored_and_any_handle_moves_its_next_chunk(make):
+def test_an_operation_moves_the_tasks_of_a_filter_chunk_by_chunk(make):
     Task = make(FULL)
     keys = buried(Task, 5)
     Task.xq.put_many(tasks(3))
-    first = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", chunk=2, delay=3)
-    other = Task.xq.act("kill", "state:B")
-    assert (numbers(first), Task.xq.count("B")) == (("running", 0, 0), 5)
-    assert [each.id for each in Task.xq.operations()] == [other.id, first.id]
-    assert [each.id for each in Task.xq.operations(1)] == [other.id]
-    again = Task.xq.operation(first.id)
-    told = again.as_dict()
-    assert told.pop("created") == told.pop("updated") == pytest.approx(Task.xq.clock.now)
-    counted = {"done": 0, "skipped": 0, "looked": 0, "state": "running"}
+    made = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", chunk=2, delay=3)
+    assert (numbers(made), Task.xq.count("B")) == (("new", 0, 0), 5)
     by = {"actor": "ann", "reason": "bad deploy"}
-    what = {"id": first.id, "event": "dig", "filter": "state:B", "options": {"delay": 3.0}, "chunk": 2}
-    assert told == what | by | counted
-    assert again.step()
-    assert (again.done, first.refresh().done) == (2, 2)
-    assert [each.done for each in again] == [4, 5]
-    assert (again.state, first.step(), first.done) == ("done", False, 5)
+    counted = {"done": 0, "skipped": 0, "looked": 0, "state": "new"}
+    what = {"event": "dig", "filter": "state:B", "options": {"delay": 3.0}, "chunk": 2}
+    assert made.as_dict() == what | by | counted
+    assert [numbers(each) for each in made] == [("running", 2, 0), ("running", 4, 0), ("done", 5, 0)]
+    assert [*made] == []
     assert Task.stats().counts == {"R": 3, "W": 5, "T": 0, "B": 0, "D": 0}
     assert ascribed(Task, "dig") == [(str(key), "ann", "bad deploy") for key in keys]
     assert {actor for event, actor in actors(Task) if event != "dig"} == {None}
@@ -106,7 +99,7 @@ def test_an_operation_is_stored_and_any_handle_moves_its_next_chunk(make):
         ("dig", "B", {"delay": 5}, "W"),
         ("kill", "RWTBD", {}, "X"),
         ("release", "T", {}, "R"),
-        ("snatch", "T", {"delay": 5}, "W"),
+        ("release", "T", {"delay": 5}, "W"),
         ("restart", "WD", {}, "R"),
         ("restart", "WD", {"delay": 100}, "W"),
         ("bury", "RWTD", {}, "B"),
@@ -164,8 +157,8 @@ def test_what_moved_meanwhile_or_is_rejected_by_the_database_stops_no_other(make
     there = Task.xq.put_many([{"name": name, "job": name} for name in "abcd"])
     Task.xq.bury_many(there)
     Task.put({"name": "b", "job": "b"})
-    made = Task.xq.act("dig", "state:B", actor="ann", chunk=2)
-    made.step()
+    made = Task.xq.act("dig", "state:B", actor="ann", chunk=3)
+    next(iter(made))
     Task.kill(there[3])
     assert numbers(made.run()) == ("done", 2, 1)
     assert state(Task, there[1]) == "B"
@@ -173,107 +166,84 @@ def test_what_moved_meanwhile_or_is_rejected_by_the_database_stops_no_other(make
     assert is_exact(Task)
 
 
-def test_a_cancelled_operation_moves_nothing_more(make):
+def test_an_operation_that_another_thread_cancels_ends_after_its_chunk(make):
     Task = make(FULL)
     buried(Task, 5)
     made = Task.xq.act("dig", "state:B", chunk=2)
-    made.step()
-    assert Task.xq.operation(made.id).cancel()
-    assert not made.step()
-    assert (*numbers(made), made.cancel(), Task.xq.count("B")) == ("cancelled", 2, 0, False, 3)
+    next(iter(made))
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(made.cancel).result()
+    assert (*numbers(made.run()), Task.xq.count("B")) == ("cancelled", 2, 0, 3)
+    again = Task.xq.act("dig", "state:B").run()
+    assert (numbers(again), again.cancel(), again.state) == (("done", 3, 0), False, "done")
 
 
-def test_a_dry_run_shows_what_would_move_and_stores_nothing(make):
+def test_an_operation_that_an_error_has_ended_goes_on_behind_its_last_chunk(make):
+    Task = make(FULL)
+    buried(Task, 5)
+    made = Task.xq.act("dig", "state:B", chunk=2)
+    next(iter(made))
+    Task.xq.uninstall(keep_columns=True)
+    with pytest.raises(xq.NotInstalled):
+        made.run()
+    assert numbers(made) == ("failed", 2, 0)
+    Task.xq.install()
+    assert numbers(made.run()) == ("done", 5, 0)
+
+
+def test_a_preview_shows_what_would_move_and_moves_nothing(make):
     Task = make(FULL)
     keys = buried(Task, 30)
     Task.xq.put_many(tasks(2))
-    shown = Task.xq.act("dig", "", dry_run=True)
-    assert ([each.id for each in shown.preview.tasks], *shown.preview[1:]) == (keys[:20], 30, True, 0)
-    assert Task.xq.act("kill", f"key:{keys[3]}", dry_run=True).preview[1:3] == (1, True)
-    with pytest.raises(xq.BadValue, match="a dry run moves nothing"):
-        shown.run()
-    assert (Task.xq.operations(), Task.xq.count("B")) == ([], 30)
-
-
-def test_a_chunk_is_part_of_the_application_s_transaction(make):
-    Task = make(FULL)
-    buried(Task, 3)
-    made = Task.xq.act("dig", "state:B", actor="ann", chunk=2)
-    with make.db.atomic() as transaction:
-        made.step()
-        transaction.rollback()
-    assert (made.refresh().done, Task.xq.count("B"), ascribed(Task, "dig")) == (0, 3, [])
-    assert made.run().done == 3
-
-
-def test_operations_are_forgotten_thirty_days_after_their_end_and_with_their_queue(make):
-    Task, Other = make(FULL), make(FULL, model=make.model(table_name="other"))
-    kept = Other.xq.act("dig", "")
-    with pytest.raises(xq.NotFound):
-        Task.xq.operation(kept.id)
-    ended, cancelled, running = (Task.xq.act("dig", "state:buried") for _ in range(3))
-    ended.run()
-    cancelled.cancel()
-    Task.xq.pause(actor="ann", reason="deploy")
-    Task.xq.clock.tick(30 * 86_400)
-    young = Task.xq.act("kill", "state:buried").run()
-    assert [each.id for each in Task.xq.operations() if each.chunk] == [young.id, running.id]
-    assert [each.actor for each in Task.xq.pauses()] == ["ann"]
-    Task.xq.uninstall()
-    Task.xq.install()
-    assert (Task.xq.operations(), [each.id for each in Other.xq.operations()]) == ([], [kept.id])
+    shown = Task.xq.act("dig", "").preview
+    assert ([each.id for each in shown.tasks], *shown[1:]) == (keys[:20], 30, True, 0)
+    assert Task.xq.act("kill", f"key:{keys[3]}").preview[1:3] == (1, True)
+    assert Task.xq.count("B") == 30
 
 
 MANY, CHUNK = 240, 2
 
 
-def test_of_two_processes_that_run_one_operation_a_killed_one_loses_nothing_and_no_task_is_moved_twice(make_live):
+def test_what_a_killed_process_left_is_moved_by_the_same_filter_and_no_task_is_moved_twice(make_live):
     Task = make_live(FULL)
     keys = buried(Task, MANY)
-    made = Task.xq.act("dig", "state:B", actor="ann", chunk=CHUNK)
 
     def script():
-        operation = Task.xq.operation(made.id)
-        operation.step()
-        yield operation.done
-        yield operation.run().done
+        chunks = iter(Task.xq.act("dig", "state:B", actor="ann", chunk=CHUNK))
+        yield next(chunks).done
+        yield sum(1 for _ in chunks)
 
     with another_process(make_live.db, script) as other:
         assert next(other) == CHUNK
         other.post(None)
-        eventually(lambda: made.refresh().done > CHUNK)
-        for _ in range(10):
-            made.step()
+        eventually(lambda: Task.xq.count("R") > CHUNK)
         other.kill()
-        assert made.refresh().done == Task.xq.count("R")
-    assert numbers(made.run()) == ("done", MANY, 0)
+    moved = Task.xq.count("R")
+    assert numbers(Task.xq.act("dig", "state:B", actor="ben").run()) == ("done", MANY - moved, 0)
     assert sorted(int(key) for key, _, _ in ascribed(Task, "dig")) == keys
-    assert {actor for _, actor, _ in ascribed(Task, "dig")} == {"ann"}
+    assert [actor for _, actor, _ in ascribed(Task, "dig")] == ["ann"] * moved + ["ben"] * (MANY - moved)
     assert is_exact(Task)
 
 
 # the queue as a whole
 
 
-def test_who_paused_since_when_and_why_and_who_deleted_a_schedule_is_stored(make, caplog):
+def test_a_pause_has_its_actor_and_the_log_those_of_each_act(make, caplog):
     Task = make({"history": True}, roles=("tube",))
-    Task.xq.pause("mail")
-    calls = (lambda: Task.xq.pause(actor="ann", reason="maintenance"), lambda: Task.xq.pause(actor="ben"))
-    assert logged(Task, caplog, *calls) == ["ann: pause: maintenance"]
     now = pytest.approx(Task.xq.clock.now)
-    assert Task.xq.pauses() == [(None, now, "ann", "maintenance"), ("mail", None, None, None)]
-    Task.xq.resume("mail", actor="ann")
-    Task.xq.resume(actor="ann")
+    Task.xq.pause("mail")
     Task.xq.every(60, task(), name="hourly")
-    assert Task.xq.unschedule("hourly", actor="ann", reason="no longer")
-    assert not Task.xq.unschedule("hourly", actor="ann")
-    assert [(each.event, each.options, each.reason) for each in reversed(Task.xq.operations())] == [
-        ("pause", {"tube": None}, "maintenance"),
-        ("resume", {"tube": "mail"}, None),
-        ("resume", {"tube": None}, None),
-        ("unschedule", {"name": "hourly"}, "no longer"),
-    ]
-    assert {(each.actor, each.state) for each in Task.xq.operations()} == {("ann", "done")}
+    calls = (
+        lambda: Task.xq.pause(actor="ann", reason="maintenance"),
+        lambda: Task.xq.unschedule("hourly", actor="ann", reason="no longer"),
+        lambda: Task.xq.unschedule("hourly", actor="ann"),
+        lambda: Task.xq.resume("mail", actor="ben"),
+    )
+    told = ["ann: pause: maintenance", "ann: unschedule hourly: no longer", "ben: resume mail"]
+    assert (Task.xq.pauses(), logged(Task, caplog, *calls)) == ([("mail", now, None, None)], told)
+    Task.xq.clock.tick(5)
+    Task.xq.pause(actor="ben")
+    assert Task.xq.pauses() == [(None, now, "ann", "maintenance")], "it was paused already"
 
 
 # acting
@@ -315,14 +285,6 @@ def test_what_falls_due_in_a_block_is_nobodys(make):
     assert (events[str(other.id), "dig"], events[str(late.id), "take"]) == ("ann", "ann")
 
 
-def test_more_tasks_than_one_statement_names_are_ascribed(make):
-    Task = make({"history": True})
-    keys = [each.id for each in Task.xq.put_many(tasks(1_203))]
-    with Task.xq.acting("ann", "all of them"):
-        Task.xq.kill_many(keys)
-    assert actors(Task) == [("put", None)] * 1_203 + [("kill", "ann")] * 1_203
-
-
 def test_a_block_is_part_of_the_application_s_transaction_and_of_blocks_the_inner_one_counts(make):
     Task = make(FULL)
     there = Task.put(task())
@@ -341,19 +303,40 @@ def test_a_block_is_part_of_the_application_s_transaction_and_of_blocks_the_inne
     assert actors(Task) == [("put", None), ("bury", None)]
 
 
-def test_without_a_history_the_log_names_who_moved_which_task(make, caplog):
+def test_what_the_application_writes_in_a_block_or_xq_after_it_has_no_actor(make):
+    Task = make(FULL)
+    one, other, last = Task.xq.put_many(tasks(3))
+    reason = "it's 'so'\\n%s :now $1 {é}"
+    with Task.xq.acting("ann", reason=reason):
+        Task.bury(one)
+        Task.update(status="D").where(Task.id == other.id).execute()
+    with suppress(xq.NotFound), Task.xq.acting("ann"):
+        Task.bury(99)
+    Task.bury(last)
+    acts = [(row.event, row.actor, row.reason) for row in Task.xq.history()][3:]
+    assert acts == [("bury", "ann", reason), ("write", None, None), ("bury", None, None)]
+
+
+def test_a_block_is_of_all_queues_of_its_transaction(make):
+    Task, Other = make(FULL), make(FULL, model=make.model(table_name="other"))
+    with Task.xq.acting("ann"):
+        Task.put(task())
+        Other.put(task())
+    assert actors(Task) == actors(Other) == [("put", "ann")]
+
+
+def test_the_log_has_the_begin_and_the_end_of_an_operation_and_without_a_history_each_block(make, caplog):
     Task = make({"buried": "any"})
     keys = buried(Task, 2)
-    made = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy")
 
     def kills():
         with Task.xq.acting("ann", reason="bad deploy"):
             Task.kill(keys[0])
-        with pytest.raises(xq.NotFound), Task.xq.acting("ann"):
-            Task.xq.transaction(lambda: (Task.kill(keys[1]), Task.kill(99)))
+        with pytest.raises(xq.NotFound), Task.xq.acting("ben"):
+            Task.kill(99)
 
-    assert logged(Task, caplog, made.run, kills) == [
-        *(f"ann: dig {key}: bad deploy" for key in keys),
-        f"operation {made.id} is done: 2 tasks moved, 0 skipped",
-        f"ann: kill {keys[0]}: bad deploy",
+    assert logged(Task, caplog, Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy").run, kills) == [
+        "ann: dig state:B begins: bad deploy",
+        "ann: dig state:B is done: 2 tasks moved, 0 skipped: bad deploy",
+        "ann: acted: bad deploy",
     ]

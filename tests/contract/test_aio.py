@@ -98,10 +98,7 @@ async def test_a_queue_is_paused_and_has_schedules_and_operations(make_db):
     await aio.resume()
     assert (await taking).id == put.id
     await aio.put_many(tasks(5))
-    operation = await aio.act("bury", "state:R", actor="ann", chunk=2)
-    while await aio.transaction(operation.step):
-        pass
-    assert [each.done for each in await aio.operations()] == [5]
+    assert [each.done async for each in aio.act("bury", "state:R", actor="ann", chunk=2)] == [2, 4, 5]
     assert [row.actor for row in Task.xq.history() if row.event == "bury"] == ["ann"] * 5
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -99,8 +100,6 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("why", "99"), 1, "there is no task 99"),
     (("dig",), 2, "say which"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
-    (("operations", "--cancel"), 2, "say which operation"),
-    (("operations", "7", "--cancel"), 1, "there is no operation 7 in"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
@@ -115,7 +114,7 @@ def test_a_command_that_is_refused_says_why_and_changes_nothing(make, run, subte
             said = run(Task, command, *arguments)
             assert (said, said.code) == ("", code)
             assert " ".join(words.split()) in " ".join(said.errors.replace("│", " ").split())
-            assert (Task.stats(), Task.xq.operations()) == (seen, [])
+            assert Task.stats() == seen
 
 
 FAILING = {
@@ -240,6 +239,8 @@ def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
     assert (said.code, said.errors) == (0, f"{done}: {key}\n")
     last = Task.xq.history()[-1]
     assert (last.event, last.actor, last.reason) == (event, "ann", "bad deploy")
+    if command in ("release", "restart"):
+        assert run(Task, command, key, *yes).errors.startswith(f"xq: cannot {command} task {key}: it is ")
 
 
 def test_the_transitions_of_a_task_are_shown(make, run):
@@ -286,7 +287,6 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
     Task = with_roles(make)
     Task.put(task(tube="x"))
     assert run(Task, "pause", "-t", "x").errors == "the tube x of Task is paused\n"
-    assert "tube:x" in run(Task, "operations")
     assert Task.xq.paused() == ["x"]
     assert "the tube x is paused" in run(Task, "stats").errors
     assert run(Task, "resume", "-t", "x", "--json").json == {"paused": []}
@@ -512,24 +512,19 @@ def test_act_moves_what_a_filter_shows_and_the_history_says_who_and_why(make, ru
     assert "by=ann: bad deploy" in run(Task, "tail", "--once")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = run(Task, "act", "kill", "state:R", "--yes", "--chunk", 1)  # with its progress
-    assert (said.code, "3 tasks moved; operation 2 is done" in said.errors) == (0, True)
-    assert Task.xq.operations()[0].actor, "whoever is logged in"
+    assert (said.code, said.errors.strip().endswith("kill: 3 tasks moved")) == (0, True)
+    assert [row for row in Task.xq.history() if row.event == "kill"][-1].actor, "whoever is logged in"
 
 
-def test_operations_are_listed_resumed_and_cancelled(make, run):
+def test_ctrl_c_ends_an_operation_after_its_chunk_and_the_same_command_moves_the_others(make, run):
     Task = with_roles(make)
     for _ in range(4):
         bring(Task, "B")
-    first = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", chunk=1)
-    first.step()
-    other = Task.xq.act("kill", "state:B")
-    told = [(each["id"], each["state"], each["done"]) for each in run(Task, "operations", "--json").json]
-    assert told == [(other.id, "running", 0), (first.id, "running", 1)]
-    assert run(Task, "operations", other.id, "--cancel", "--json").json["state"] == "cancelled"
-    assert run(Task, "operations", other.id, "--cancel").code == 1
-    assert run(Task, "operations", first.id, "--resume").errors.startswith("dig: 4 tasks moved; operation")
-    assert run(Task, "operations", first.id, "--resume").errors == f"xq: operation {first.id} is done\n"
-    assert "bad deploy" in run(Task, "operations")
+    Task.xq.on_change(lambda *_: os.kill(os.getpid(), signal.SIGINT) if Task.xq.count("B") == 2 else None)
+    said = run(Task, "act", "dig", "state:buried", "--chunk", 1)
+    assert (said.code, Task.xq.count("B")) == (1, 2)
+    assert said.errors == "dig: 2 tasks moved; it was cancelled, and the same command moves the others\n"
+    assert run(Task, "act", "dig", "state:buried").errors == "dig: 2 tasks moved\n"
 
 
 def test_help_names_the_commands_that_the_document_has(make, run):

@@ -279,7 +279,7 @@ def test_a_second_click_begins_no_second_operation(pages):
     with (room := vars(here.app)["room"]), room:  # so that none ends
         places = [begun(filter) for filter in ("", "", "tube:mail")]
     assert places[0] == places[1] != places[2]
-    assert len(pages.operations()) == 2
+    assert len(cells(shown(here, "/q/Task/operations"))) == 2
 
 
 def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
@@ -296,17 +296,31 @@ def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
     assert pages.peek(taken.id).status == "R", "also from its owner"
 
 
-def test_an_operation_that_another_process_left_is_resumed_or_cancelled(pages):
+def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages):
     buried(pages, 5)
-    left, other = pages.act("dig", "state:buried", chunk=2), pages.act("dig", "state:buried", chunk=2)
-    left.step()
     here = browse(pages)
-    assert "Dig: stopped" in shown(here, f"/q/Task/operations/{left.id}")
-    assert post(here, f"operations/{other.id}/cancel", verb="dig").status_code == 303
-    assert "Dig: cancelled" in shown(here, f"/q/Task/operations/{other.id}")
-    assert post(here, f"operations/{left.id}/resume", verb="dig").status_code == 303
-    eventually(lambda: pages.operation(left.id).state != "running")
-    assert pages.stats().counts["B"] == 0
+    with (room := vars(here.app)["room"]), room:  # so that it does not begin
+        begun = post(here, "act", verb="dig", scope="all", filter="state:buried").headers["location"]
+        assert "Dig: waiting for others" in shown(here, begun)
+        assert post(here, f"{begun.removeprefix('/q/Task/')}/cancel", verb="dig").status_code == 303
+    eventually(lambda: "<progress" not in shown(here, begun))
+    page = shown(here, begun)
+    assert ("Dig: cancelled" in page, 'href="/q/Task?filter=state%3Aburied"' in page) == (True, True)
+    done = run(here, "dig", filter="state:buried")
+    assert ("Dig: done" in done, "100 %" in done, pages.count("R")) == (True, True, 5)
+    for number in (3, 9):  # of another process, or of this one before it began anew
+        assert "the same filter moves" in here.get(f"/q/Task/operations/{number}").text
+
+
+def test_an_operation_whose_database_fails_says_so(pages):
+    buried(pages, 1)
+    here = browse(pages)
+    with (room := vars(here.app)["room"]), room:
+        begun = post(here, "act", verb="dig", scope="all", filter="").headers["location"]
+        pages.uninstall(keep_columns=True)
+    eventually(lambda: "<progress" not in here.get(begun).text)
+    assert "Dig: failed" in here.get(begun).text
+    pages.install()
 
 
 def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
@@ -314,7 +328,7 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
     for form, tube in (({"scope": "all"}, None), ({"scope": "tube", "tube": "mail"}, "mail")):
         assert post(here, "pause", **form, reason="stop").status_code == 303
         assert pages.paused() == [tube]
-        assert "stop" in shown(here, f"/q/Task/operations/{pages.operations(1)[0].id}")
+        assert "stop" in shown(here, "/q/Task/pauses")
         assert [(each.actor, each.reason) for each in pages.pauses()] == [("console", "stop")]
         assert post(here, "resume", **form).status_code == 303
         assert pages.paused() == []
@@ -348,11 +362,16 @@ def test_each_role_may_use_its_verbs_and_no_other_and_a_read_only_console_change
 
 def test_the_verb_of_an_operation_is_its_own_not_the_one_that_a_form_names(pages):
     buried(pages, 1)
-    operation = pages.act("kill", "state:buried")
-    here = browse(pages, rights=["dig"])
-    for page in ("cancel", "resume"):
-        assert post(here, f"operations/{operation.id}/{page}", verb="dig").status_code == 403
-    assert pages.operation(operation.id).state == "running"
+    here = browse(
+        pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights={"ann": "admin", "*": ["dig"]}
+    )
+    here.headers["by"] = "ann"
+    with (room := vars(here.app)["room"]), room:
+        form = {"verb": "kill", "scope": "all", "filter": "state:buried", "sure": "Task"}
+        begun = post(here, "act", **form).headers["location"].removeprefix("/q/Task/")
+        here.headers["by"] = "ben"
+        assert post(here, f"{begun}/cancel", verb="dig").status_code == 403
+    eventually(lambda: pages.count() == 0)
 
 
 # who is let in
@@ -548,8 +567,8 @@ def test_hostile_data_is_shown_as_text_everywhere(pages):
     pages.bury_many(pages.take_many(2), error=f"{EVIL}: {EVIL}")
     pages.every(60, {"name": EVIL}, name=EVIL[:200])
     pages.pause(EVIL, actor=EVIL, reason=EVIL)
-    pages.act("dig", "state:buried", actor=EVIL, reason=EVIL).run()
     here = browse(pages, name=EVIL[:40], colour="#123456")
+    post(here, "act", verb="dig", scope="all", filter="state:buried", reason=EVIL)
     of_queue = ("", "/failures", "/task?key=1", "/workers", "/schedules", "/pauses", "/operations", "/operations/1")
     seen, filtered = 0, f"/q/Task?{urlencode({'filter': EVIL})}"
     for path in ("/", "/static/favicon.svg", filtered, *(f"/q/Task{each}" for each in of_queue)):

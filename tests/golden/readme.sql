@@ -12,16 +12,13 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
 -- install: the table xq_pause
-CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole));
+CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, tube, whole));
 
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
-
--- install: the table xq_operation
-CREATE TABLE IF NOT EXISTS xq_operation (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, event TEXT NOT NULL, filter TEXT NOT NULL, options TEXT NOT NULL, actor TEXT, reason TEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached TEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state TEXT NOT NULL);
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
@@ -533,8 +530,8 @@ INSERT INTO xq_setting (name, value)
     SET value = :value;
 
 -- pause
-INSERT INTO xq_pause (queue, tube, whole)
-    VALUES ('page', :tube, :whole)
+INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
+    VALUES ('page', :tube, :whole, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), :actor, :reason)
     ON CONFLICT (queue, tube, whole) DO NOTHING;
 
 -- resume
@@ -655,10 +652,6 @@ INSERT INTO "page_xq_count" (tube, source, target, n)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
 
--- forget operations
-DELETE FROM xq_operation
-    WHERE queue = 'page' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :kept_us;
-
 -- savepoints
 CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
 
@@ -690,10 +683,6 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
-    WHERE queue = 'page';
-
--- forget the queue in xq_operation
-DELETE FROM xq_operation
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

@@ -165,7 +165,7 @@ NAMED = (
     *("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules", "next_firings", "due_schedule"),
     *("begin_wait", "ends", "end_wait", "forget_waits", "waiting", "any_ready", "next_due", "next_to_ready"),
     "begin_writing",
-    *("taken", "counters", "actual_counts", "audit", "add_counter", "forget_history", "forget_operations"),
+    *("taken", "counters", "actual_counts", "audit", "add_counter", "forget_history"),
     *("savepoints", "savepoint_noted", "savepoint_kept"),
 )
 

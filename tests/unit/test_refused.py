@@ -275,7 +275,7 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ({}, BadType, "names", [ask("sql", event, update=n) for n in NO_NAMES for event in ("put", "ack")]),
     (OWNED, BadValue, "actor is", [ask("acting", actor) for actor in ("", "  ", "a" * 256, "a\0b")]),
     (OWNED, BadType, "actor is", [ask("acting", actor) for actor in (7, b"ann")]),
-    (OWNED, BadValue, "act does one of dig, kill, snatch, restart, release to", [ask("act", "ack", "")]),
+    (OWNED, BadValue, "act does one of dig, kill, release, restart to", [ask("act", "ack", "")]),
     (OWNED, BadValue, "act does one of", [ask("act", 7, "")]),
     (OWNED, BadType, "a filter is text", [ask("act", "dig", None)]),
     (OWNED, BadValue, "has the states", [ask("act", "dig", "state:Q")]),
@@ -287,7 +287,7 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     (WORDED, BadType, "no option 'speed'", [ask("act", "dig", "", speed=1)]),
     (WORDED, BadType, "no option 'delay'", [ask("act", "kill", "", delay=1)]),
     (WORDED, FeatureOff, "buried='any'", [ask("act", "bury", "")]),
-    ({}, BadType, "named by its number", [ask("operation", "7")]),
+    (OWNED, BadValue, "reason is a text", [ask("act", "dig", "", reason="a\x1fb")]),
 ]
 
 

@@ -131,11 +131,11 @@ class NotFound(Error):
     The task was acked, killed or dropped, it never existed, or its row has a status that is none of the queue's. A
     worker's ack raises it if the task was deleted while the function ran: there is nothing left to do. With the feature
     `keep` acked tasks stay. `key` is the key, and `found` says what the table has instead ("" if nothing).
-    `operation` raises it for an unknown number, and `Batch.fail` for a task of another batch.
+    `Batch.fail` raises it for a task of another batch.
     """
 
-    def __init__(self, queue: str, key: Any, found: str = "", what: str = "task") -> None:
-        super().__init__(f"there is no {what} {shown(key)} in {queue}{found}")
+    def __init__(self, queue: str, key: Any, found: str = "") -> None:
+        super().__init__(f"there is no task {shown(key)} in {queue}{found}")
         self.key = key
         self.found = found.removeprefix(": ")  # what the table has instead, or ""
 

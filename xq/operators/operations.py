@@ -47,9 +47,19 @@ class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is "new", "running",
-    "done", "cancelled", or "failed" after an error of the database: `run` then goes on behind the last whole chunk.
+    faster, or the database rejected the move. `looked` counts the rows that were examined. It is "failed" after an
+    error of the database: `run` then goes on behind the last whole chunk.
     """
+
+    event: str
+    filter: str
+    options: Mapping[str, Any]
+    actor: str | None
+    reason: str | None
+    chunk: int
+    done: int
+    skipped: int
+    looked: int
 
     def __init__(
         self, operations: Operations[T], event: str, filter: str, by: By, chunk: int, options: Mapping[str, Any]
@@ -63,6 +73,7 @@ class Operation(Generic[T]):
 
     @property
     def state(self) -> str:
+        """Return "new", "running", "done", "cancelled" or "failed"."""
         return CANCELLED if self._is_cancelled and self._state != DONE else self._state
 
     def __repr__(self) -> str:

@@ -29,7 +29,17 @@ CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER
 -- install: the table xq_pause
 CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+
+-- install: the table xq_pause
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+END IF;
+END;
 
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
@@ -40,12 +50,6 @@ CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
-
--- install: the table xq_operation
-CREATE TABLE IF NOT EXISTS xq_operation (id BIGINT AUTO_INCREMENT PRIMARY KEY, queue VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, event VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, filter LONGTEXT NOT NULL, options LONGTEXT NOT NULL, actor LONGTEXT, reason LONGTEXT, chunk INTEGER NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, reached LONGTEXT, done BIGINT NOT NULL, skipped BIGINT NOT NULL, looked BIGINT NOT NULL, state VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL) ENGINE = InnoDB;
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
@@ -104,13 +108,19 @@ CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT ON `mail` FOR EACH ROW B
 DECLARE event_name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
 DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE by_actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1), ''), NULL);
+DECLARE by_reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
 IF new_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', 'X', new_state, 1);
@@ -120,8 +130,8 @@ IF new_state <> 'X' AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` 
     VALUES (NEW.`tube`, 'X', new_state, 1);
 END IF;
 IF new_state <> 'X' THEN
-    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, IF(new_state = 'T', NEW.`owner`, NULL));
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, IF(new_state = 'T', NEW.`owner`, NULL), by_actor, by_reason);
 END IF;
 END;
 
@@ -134,13 +144,19 @@ DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
 DECLARE event_name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
 DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE by_actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1), ''), NULL);
+DECLARE by_reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
 IF old_state <> new_state THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
@@ -158,21 +174,21 @@ IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it
     VALUES (NEW.`tube`, IF(old_state <> 'X', 'S', 'X'), new_state, 1);
 END IF;
 IF other_key AND old_state <> 'X' THEN
-    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, IF(old_state = 'T', OLD.`owner`, NULL));
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, IF(old_state = 'T', OLD.`owner`, NULL), by_actor, by_reason);
 END IF;
 IF other_key AND new_state <> 'X' THEN
-    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, IF(new_state = 'T', NEW.`owner`, NULL));
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, IF(new_state = 'T', NEW.`owner`, NULL), by_actor, by_reason);
 END IF;
 IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write') THEN
-    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, old_state, new_state, event_name, CASE 'T' WHEN old_state THEN OLD.`owner` WHEN new_state THEN NEW.`owner` END);
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, old_state, new_state, event_name, CASE 'T' WHEN old_state THEN OLD.`owner` WHEN new_state THEN NEW.`owner` END, by_actor, by_reason);
 END IF;
 IF old_state IN ('R', 'T', 'W') AND (new_state NOT IN ('R', 'T', 'W') OR other_key) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
     SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = IF(other_key, 'X', new_state)
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
@@ -184,13 +200,19 @@ CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE ON `mail` FOR EACH ROW B
 DECLARE event_name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
 DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 5), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+DECLARE by_actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1), ''), NULL);
+DECLARE by_reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
 IF old_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, 'X', 1);
@@ -200,13 +222,13 @@ IF old_state <> 'X' AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` 
     VALUES (OLD.`tube`, old_state, 'X', 1);
 END IF;
 IF old_state <> 'X' THEN
-    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, IF(old_state = 'T', OLD.`owner`, NULL));
+    INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, IF(old_state = 'T', OLD.`owner`, NULL), by_actor, by_reason);
 END IF;
 IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
     SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = 'X'
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
@@ -1060,8 +1082,8 @@ INSERT INTO xq_setting (name, value)
     VALUES (:name, :value) ON DUPLICATE KEY UPDATE value = :value;
 
 -- pause
-INSERT INTO xq_pause (queue, tube, whole)
-    VALUES ('mail', :tube, :whole) ON DUPLICATE KEY UPDATE queue = queue;
+INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
+    VALUES ('mail', :tube, :whole, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), :actor, :reason) ON DUPLICATE KEY UPDATE queue = queue;
 
 -- resume
 DELETE FROM xq_pause
@@ -1202,10 +1224,6 @@ DELETE FROM `mail_xq_history`
     ORDER BY id LIMIT :n) AS oldest
     WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
 
--- forget operations
-DELETE FROM xq_operation
-    WHERE queue = 'mail' AND state <> 'running' AND chunk > 0 AND updated_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - :kept_us;
-
 -- savepoints
 CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
 
@@ -1239,10 +1257,6 @@ DELETE FROM xq_schedule
 DELETE FROM xq_rate
     WHERE queue = 'mail';
 
--- forget the queue in xq_operation
-DELETE FROM xq_operation
-    WHERE queue = 'mail';
-
 -- forget the queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'mail';
@@ -1265,8 +1279,8 @@ SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `atte
     ORDER BY id;
 
 -- install(move=): tell the history of tasks in R that move to B
-INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    SELECT CONVERT(`mail`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `mail`
+INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
+    SELECT CONVERT(`mail`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL, :actor, :reason FROM `mail`
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');
 
 -- R T W B Z by_state
