@@ -45,7 +45,8 @@ SECTIONS = (
         (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
             *("operators.operations.Operation", "operators.operations.Preview"),
-            *(f"operators.search.{name}" for name in ("Found", "Failures", "FailureGroup", "Step")),
+            *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
+            "operators.timeline.Step",
             *("operators.inspection.Finding", "operators.health.Health", "operators.inspection.Process"),
         ),
     ),

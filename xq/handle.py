@@ -90,7 +90,7 @@ class Queue(Operators[T]):
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
         self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
-        self._search: Search[T] = Search(database, self._tasks, machine, self._history)
+        self._search: Search[T] = Search(database, self._tasks, machine)
         self._oldest_ready = OldestReady(machine, self._inspection, self._search)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)

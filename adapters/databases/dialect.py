@@ -73,7 +73,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
         p0, p1 ...           the position of a row in the order of an index (the search)
-        v0, v1 ...           the values of a filter; utube is the one of its utube
+        v0, v1 ...           the values of a filter
         look                 the maximum number of rows that the search examines
     new values
         f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row

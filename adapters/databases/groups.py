@@ -90,11 +90,6 @@ class Groups(ABC):
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
         return ", ".join([self.called(self.role), self.of.order]), ready, False
 
-    @property
-    def called_of_index(self) -> str:
-        """Returns the key of the head of a row of the table, as the index has it."""
-        return self.called(self.role)
-
     by_key = ""  # an index hint: read rows by their keys
     by_open = ""  # an index hint: read the heads by the index of open ones
 

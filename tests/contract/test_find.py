@@ -42,6 +42,7 @@ SHAPES: Mapping[str, dict[str, Any]] = {
         "status": pw.IntegerField(default=1),
         "options": {"statuses": {"R": 1, "T": 2, "W": 3, "B": 4, "D": 5}},
     },
+    "priorities": {"priority": pw.IntegerField(default=0)},
     "date-times": {"runat": pw.DateTimeField(null=True)},
     "utubes": {"options": {"roles": (*ROLES, "utube"), "features": {**FEATURES, "utube": 2}}},
     "few roles": {"options": {"roles": ("error",), "features": {"buried": True, "keep": True, "id": "required"}}},
@@ -74,7 +75,7 @@ def filled(make: Any, shape: str = "integers as keys", n: int = N, **more: Any) 
             "size": i % 11 - 3,
             "tube": ("mail", "Mail", "it's", None)[i % 4],
             "utube": ("a", "A", "b", None)[i % 4],
-            "priority": (0, 1, None, -5)[i % 4],
+            "priority": (0, 1, 0 if shape == "priorities" else None, -5)[i % 4],
         }
         waits = {"delay": 1_000 + i} if i % 6 == 0 and "W" in Task.xq.machine.states else {}
         Task.xq.put(own | key(shape, i), **waits)
@@ -183,14 +184,25 @@ def test_a_task_is_found_by_its_key(make, shape):
         assert len(keys(Task, f"-{term}")) == 11
 
 
-def test_the_next_tasks_come_first_and_what_is_no_task_is_not_found(make):
-    Task = make({"buried": True, "retval": "dict"}, roles=("priority",))
-    Task.xq.put_many([task(priority=priority) for priority in (3, None, 1, 2)])
+def test_the_next_tasks_of_a_state_come_first_else_the_newest_and_what_is_no_task_is_not_found(make):
+    features, priority = {"buried": True, "retval": "dict"}, pw.IntegerField(default=0)
+    Task = make(features, roles=("priority",), attributes={"priority": priority})
+    Task.xq.put_many([task(priority=priority) for priority in (3, 0, 1, 2)])
     Task.bury(Task.take())
     Task.insert(name="draft", status="new").execute()
-    found = [(each["status"], each["priority"]) for each in Task.xq.find().tasks]
-    assert found == [("R", 1), ("R", 2), ("R", 3), ("B", None)]
+    assert [each["priority"] for each in Task.xq.find("state:ready").tasks] == [1, 2, 3]
+    assert [each["priority"] for each in Task.xq.find("state:ready", back=True, n=1).tasks] == [3]
+    assert [each["id"] for each in Task.xq.find().tasks] == [4, 3, 2, 1]
     assert Task.xq.find("draft").tasks == Task.xq.find("key:5").tasks == []
+
+
+def test_a_waiting_task_without_a_time_is_found_among_the_others(make):
+    Task = make({"delayed": True})
+    Task.xq.put_many(tasks(3), delay=60)
+    Task.insert(name="another program's", status="W").execute()
+    assert keys(Task, "state:waiting", 1) == [4, 3, 2, 1]
+    Task.delete_by_id(4)
+    assert keys(Task, "state:waiting", 1) == [3, 2, 1]
 
 
 def test_tasks_that_move_out_of_a_filter_do_not_shift_its_pages(make):
@@ -224,12 +236,15 @@ def test_a_cursor_with_anything_in_it_works_or_is_refused(make):
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.dictionaries(st.text(), st.text())
     )
 
+    kinds = st.sampled_from(["int", "str", "float", "UUID", "bytes", "Decimal", "date", "datetime", "x"])
+    parts = st.one_of(values, st.tuples(kinds, st.one_of(values, st.integers().map(str))))
+
     @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(name=st.sampled_from(["key", "oldest_R", "oldest_B", "runat_T", "x"]), parts=st.lists(values, max_size=4))
-    def test(name: str, parts: list[Any]) -> None:
-        text = base64.urlsafe_b64encode(json.dumps([name, *parts]).encode()).decode().rstrip("=")
+    @given(name=st.sampled_from(["", "R", "x"]), after=st.sampled_from([0, 1, 2]), parts=st.lists(parts, max_size=4))
+    def test(name: str, after: int, parts: list[Any]) -> None:
+        text = base64.urlsafe_b64encode(json.dumps([name, after, *parts]).encode()).decode().rstrip("=")
         with suppress(xq.BadValue):
-            assert Task.xq.find(after=text).looked <= 12
+            assert Task.xq.find("state:R" if name == "R" else "", after=text).looked <= 12
 
     test()
 
@@ -328,6 +343,7 @@ def test_failures_are_grouped_by_class_and_message(make):
     assert (groups.looked > 0, groups.ended) == (True, True)
     for group in groups:
         found = Task.xq.find(group.filter, n=1_000).tasks
+        assert group.filter.startswith("state:B failure:")
         assert len(found) == group.count == counted[group.error or "%_", "B"]
         assert group.key in [each.id for each in found]
         assert group.states == {"B": group.count}

@@ -46,7 +46,7 @@ WRONG = {
     "a\ud800": "half of a character",
     "a" * (LONGEST + 1): "at most 2,000 characters",
     "a " * (MOST_TERMS + 1): "at most 30 terms",
-    "state:" + ",".join(map(str, range(MOST_VALUES + 1))): "more than 50 values",
+    "state:" + ",".join(map(str, range(MOST_VALUES + 1))): "at most 50 values",
 }
 
 texts = st.one_of(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,37 @@ class Failure:
     @property
     def id(self) -> str:
         return hashlib.blake2b(f"{self.error}\0{self.message}".encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Tasks whose errors have the same class and the same message, but for numbers, identifiers and quoted texts.
+
+    `filter` selects them again. `first` and `last` are times in seconds since 1970, as `since` of `Found`.
+    """
+
+    id: str
+    error: str  # the class of the error
+    message: str  # with <n>, <hex>, <uuid> and <text> in the place of what varies
+    example: str  # the error of one of the tasks
+    key: Any  # of that task
+    count: int
+    states: Mapping[str, int]
+    first: float | None
+    last: float | None
+    filter: str
+
+    @property
+    def title(self) -> str:
+        """The class and the message in one line."""
+        return ": ".join(filter(None, [self.error, self.message]))
+
+
+class Failures(list[FailureGroup]):
+    """The largest groups. `looked` and `ended` as of `Found`: if the call has not ended, a count is a lower bound."""
+
+    looked: int = 0
+    ended: bool = True
 
 
 CLASS = re.compile(r"([A-Za-z_][\w.]{0,200})(?:: ?|$)")

@@ -1,7 +1,7 @@
 """The filters by which operators choose tasks: `state:buried tube:mail error:Timeout age>1h`. Pure data.
 
 A filter is text from anybody, so its length and the number of its terms are bounded, and it is read in one pass. Which
-fields and states a queue has is not known here: `xq.operators.search` finds that out.
+fields and states a queue has is not known here: `xq.operators.terms` finds that out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from xq.core.ports import fits_a_column
 LONGEST: Final = 2_000  # characters of a filter
 MOST_TERMS: Final = 30
 MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
-OPERATORS: Final = (">=", "<=", ":", "=", ">", "<")  # the longer ones first
-NAME = re.compile(r"[^\W\d]\w{0,99}")
+TERM = re.compile(r"(-?)(?:([^\W\d]\w{0,99})(>=|<=|[:=<>]))?")
+QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
+BLANK, WORD, VALUE = re.compile(r"\s*"), re.compile(r"\S*"), re.compile(r"[^\s,]*")
 NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?")
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])")
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -71,92 +72,64 @@ def parse(text: str) -> Filter:
     if not fits_a_column(text) or any("\ud800" <= each <= "\udfff" for each in text):
         raise BadValue("a filter holds no zero byte and no half of a character: no database can look for these")
     terms: list[Term] = []
-    at = _blank(text, 0)
+    at = _end(BLANK, text, 0)
     while at < len(text):
         if len(terms) == MOST_TERMS:
             raise BadValue(f"a filter has at most {MOST_TERMS} terms")
         term, at = _term(text, at)
         terms.append(term)
-        if sum(len(each.values) for each in terms) > MOST_VALUES:
-            raise BadValue(f"a filter has at most {MOST_VALUES} values")
-        at = _blank(text, at)
+        at = _end(BLANK, text, at)
+    if sum(len(each.values) for each in terms) > MOST_VALUES:
+        raise BadValue(f"a filter has at most {MOST_VALUES} values")
     return Filter(tuple(terms))
 
 
-def _blank(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the place behind what a pattern matches at a place."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
-def _term(text: str, at: int) -> tuple[Term, int]:
+def _term(text: str, start: int) -> tuple[Term, int]:
     """Return the term that begins at a place, and the place behind it."""
-    start, negated = at, text[at] == "-"
-    at += negated
-    name, operator = "", ":"
-    if found := NAME.match(text, at):
-        operator = next((each for each in OPERATORS if text.startswith(each, found.end())), "")
-        if operator:
-            name, at = found[0], found.end() + len(operator)
-    if not name:
-        word, at = _value(text, at, start, ends="")
-        if not word:
-            raise BadValue(f"the term {_shown(text, start)} looks for nothing: write a word behind it, or leave it out")
-        return Term("", ":", (word,), negated), at
-    values: list[str] = []
-    while True:
-        value, at = _value(text, at, start, ends=",")
+    found = TERM.match(text, start)
+    negated, name, operator = found.groups("") if found else ("", "", "")
+    at, values = _end(TERM, text, start), list[str]()
+    while not values or (name and text.startswith(",", at)):
+        value, at = _value(text, at + bool(values), start, "," * bool(name))
         values.append(value)
-        if at >= len(text) or text[at] != ",":
-            break
-        at += 1
-        if len(values) == MOST_VALUES:
-            raise BadValue(f"the term {_shown(text, start)} has more than {MOST_VALUES} values")
+    if values == [""] and not name:
+        raise BadValue(f"the term {_shown(text, start)} looks for nothing: write a word behind it, or leave it out")
     if "" in values and (len(values) > 1 or text[at - 1] not in QUOTES):
-        raise BadValue(
-            f'the term {_shown(text, start)} lacks a value: {name}{operator}VALUE, or {name}:"" for what is empty'
-        )
-    return Term(name, operator, tuple(dict.fromkeys(values)), negated), at
+        example = f'{name}{operator}VALUE, or {name}:"" for what is empty'
+        raise BadValue(f"the term {_shown(text, start)} lacks a value: {example}")
+    return Term(name, operator or ":", tuple(dict.fromkeys(values)), bool(negated)), at
 
 
 def _value(text: str, at: int, start: int, ends: str) -> tuple[str, int]:
     """Return the value that begins at a place, and the place behind it. A blank ends it, or a character of `ends`."""
-    if at < len(text) and text[at] in QUOTES:
-        return _in_quotes(text, at, start, ends)
-    first = at
-    while at < len(text) and not text[at].isspace() and text[at] not in ends:
-        at += 1
-    return text[first:at], at
-
-
-def _in_quotes(text: str, at: int, start: int, ends: str) -> tuple[str, int]:
-    quote, at, found = text[at], at + 1, []
-    while at < len(text) and text[at] != quote:
-        at += text[at] == "\\" and at + 1 < len(text)
-        found.append(text[at])
-        at += 1
-    if at == len(text):
-        raise BadValue(f"the term {_shown(text, start)} has a quote {quote} that does not end")
-    at += 1
-    if at < len(text) and not text[at].isspace() and text[at] not in ends:
+    if not text.startswith(tuple(QUOTES), at):
+        end = _end(VALUE if ends else WORD, text, at)
+        return text[at:end], end
+    found = QUOTED.match(text, at)
+    if not found:
+        raise BadValue(f"the term {_shown(text, start)} has a quote {text[at]} that does not end")
+    behind = text[found.end() : found.end() + 1]
+    if behind and not behind.isspace() and behind not in ends:
         raise BadValue(f"the term {_shown(text, start)} goes on behind its quote: put a blank between two terms")
-    return "".join(found), at
+    return re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL), found.end()
 
 
 def _shown(text: str, start: int) -> str:
     """Return the term that begins at a place, for a message."""
-    return shown(text[start : start + 80].split(maxsplit=1)[0] if text[start : start + 80].strip() else "")
+    return shown(text[start : _end(WORD, text, start)][:80])
 
 
 def number(term: Term, value: str) -> int | float:
     """Return a value as a number. Raises BadValue."""
     if NUMBER.fullmatch(value):
-        found = float(value)
-        if "." not in value or found.is_integer():
-            whole = int(value.partition(".")[0])
-            if fits_a_column(whole):
-                return whole
-        else:
+        found = float(value) if float(value) % 1 else int(value.partition(".")[0])
+        if isinstance(found, float) or fits_a_column(found):
             return found
     raise BadValue(f"the term {shown(str(term))} needs a number of up to 64 bits, like 5 or 2.5, not {shown(value)}")
 

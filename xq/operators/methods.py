@@ -11,17 +11,20 @@ from xq.core.acting import By
 from xq.core.errors import BadType, shown
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
+from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
 from xq.operators.call_sql import sql_of
+from xq.operators.failures import Failures
 from xq.operators.filters import Filter
 from xq.operators.health import Health, health
 from xq.operators.inspection import Finding, Inspection, Process
 from xq.operators.oldest_ready import OldestReady
 from xq.operators.operations import CHUNK, Operation, Operations
-from xq.operators.search import Failures, Found, Search, Step
+from xq.operators.search import Found, Search
+from xq.operators.timeline import Step, timeline
 from xq.runtime.schedules import Schedules
 
 T = TypeVar("T")
@@ -37,6 +40,7 @@ class Operators(Generic[T]):
     _takes: Takes[T]
     _schedules: Schedules[T]
     _pauses: Pauses
+    _history: History
     _inspection: Inspection
     _search: Search[T]
     _oldest_ready: OldestReady
@@ -106,10 +110,11 @@ class Operators(Generic[T]):
     def find(self, filter: str | Filter = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
         """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
 
-        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000), the next ones of each state first.
-        `after` is the cursor `next` of another page, or with `back=True` its `previous`; `back=True` alone returns the
-        last page. A call examines at most 10,000 rows, and reports how many in `looked`: go on with the cursor while
-        `ended` is False. Raises BadValue, BadType and FeatureOff.
+        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000): the next ones first if the filter
+        means one state whose index has the order of takes (ready without utubes, buried), else those with the greatest
+        keys. `after` is the cursor `next` of another page, or with `back=True` its `previous`; `back=True` alone
+        returns the last page. A call examines at most 10,000 rows, and reports how many in `looked`: go on with the
+        cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
         return self._search.find(filter, count_of(n), after, bool(back))
 
@@ -117,8 +122,8 @@ class Operators(Generic[T]):
         """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
 
         A group has the same class of error and the same message, but for numbers, identifiers and quoted texts. Its
-        `filter` selects the tasks again. Examines at most 10,000 rows: see `looked` and `ended`. Needs the role error.
-        Raises BadValue, BadType and FeatureOff.
+        `filter` selects the tasks again. Examines at most 10,000 rows, the buried ones first: if `ended` is False, a
+        `count` is a lower bound. Needs the role error. Raises BadValue, BadType and FeatureOff.
         """
         return self._search.failures(filter, count_of(n))
 
@@ -127,7 +132,7 @@ class Operators(Generic[T]):
 
         Raises FeatureOff without the feature history.
         """
-        return self._search.timeline(key)
+        return timeline(self._history, key)
 
     def why(self, key: object) -> list[str]:
         """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...

@@ -217,11 +217,18 @@ class Mariadb(MariadbObjects):
     def not_by_index(self, column: str) -> str:
         return f"CONCAT({column})" if self.source.roles["status"].kind == "text" else f"0 + {column}"
 
-    has_partial_indexes = False
     by_primary = " FORCE INDEX (PRIMARY)"
 
     def _orders(self, columns: Sequence[str]) -> bool:
         return all(self._short(column) == column for column in columns)
+
+    def beyond(self, columns: Sequence[str], operator: str) -> str:
+        # A comparison of rows would read no range. The values before the last one are beyond only if they differ.
+        *before, last = [(column, f":p{i}") for i, column in enumerate(columns)]
+        found = f"{last[0]} {operator} {last[1]}"
+        for column, value in reversed(before):
+            found = f"({column} {operator[0]} {value} OR ({column} = {value} AND {found}))"
+        return found
 
     def contains(self, column: str, value: str) -> str:
         return f"COALESCE(LOCATE({self.folded(value)}, {self.folded(column)}) > 0, FALSE)"

@@ -35,10 +35,6 @@ class MariadbGroups(ServerGroups):
     def called(self, column: str) -> str:
         return f"CONVERT({self.of.digest(column)} USING ascii)"
 
-    @property
-    def called_of_index(self) -> str:
-        return self.column
-
     def of_utube(self, utube: str, of: str) -> str:
         return f"{of}{self.column} = {utube}"
 

@@ -11,7 +11,6 @@ from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
 from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
-from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
@@ -182,11 +181,14 @@ class Postgres(PostgresObjects):
         roles = len(self.source.ordered_by)
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
 
-    nulls_first = False
+    def in_order_of(self, column: str, descending: bool) -> str:
+        nulls = " NULLS LAST" if descending else " NULLS FIRST"  # as the index has it, though it holds none
+        by_role = column in [self.roles[role] for role in self.source.ordered_by]
+        return f"{super().in_order_of(column, descending)}{nulls * by_role}"
 
-    def _in_order(self, column: Sorted, back: bool) -> str:
-        by_clause = column.nullable and column.nulls_first
-        return f"{super()._in_order(column, back)}{(' NULLS LAST' if back else ' NULLS FIRST') * by_clause}"
+    def sorted_alone(self, rows: str, condition: str) -> str:
+        # OFFSET 0: else the planner, which goes by statistics, could read the whole table along its key.
+        return f"(SELECT * FROM {rows} WHERE {condition} OFFSET 0) AS {self.table}"
 
     def contains(self, column: str, value: str) -> str:
         return f"COALESCE(strpos({self.folded(column)}, {self.folded(value)}) > 0, FALSE)"

@@ -11,7 +11,6 @@ from typing import Any
 
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.searches import Sorted
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, SqliteObjects, microseconds
@@ -86,9 +85,9 @@ class Sqlite(SqliteObjects):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def position(self, column: Sorted) -> str:
+    def position(self, field: Field) -> str:
         # As it is stored: a driver may convert a date-time.
-        return f"CAST({column.sql} AS TEXT)" if column.kind in TIMES else column.sql
+        return f"CAST({super().position(field)} AS TEXT)" if field.kind in TIMES else super().position(field)
 
     def choice(self, rows: Selector) -> tuple[str, str]:
         by, chosen = super().choice(rows)

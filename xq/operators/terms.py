@@ -1,0 +1,214 @@
+"""What a filter means for one queue: states, and tests of its rows."""
+
+from __future__ import annotations
+
+import operator
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.machine import TAKEN, Machine
+from xq.core.ports import NUMBERS, Field, Row
+from xq.core.values import Tasks
+from xq.engine.unit import Database
+from xq.operators.failures import failure_of
+from xq.operators.filters import Filter, Term, number, parse, quoted, seconds
+from xq.operators.since import Noted, Since
+from xq.sessions.session import UUID_LENGTH
+
+FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
+IMPLIED: Final = {"failure": FAILED, "session": (TAKEN,)}  # the states of the tasks that a term can mean
+OPPOSITE: Final = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+OF_XQ: Final = ("status", "runat", "deadline", "owner")  # roles that no term names
+WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
+
+
+class Examined(NamedTuple):
+    """A row that was examined, or that passed tests."""
+
+    position: Row
+    noted: Noted
+    error: str | None  # if it is wanted
+
+
+Check = Callable[[Sequence[Examined]], Sequence[bool]]
+
+
+@dataclass
+class Meant:
+    """The states that a filter means, tests as SQL with their values, and checks in this process."""
+
+    states: tuple[str, ...]
+    keys: list[str] = field(default_factory=list)  # conditions of the keys that terms name
+    of_tube: bool = False  # whether the value `tube` is the only one that is meant
+    tests: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    with_error: bool = False  # whether the checks want the errors
+    checks: list[Check] = field(default_factory=list)
+
+    def value(self, value: Any) -> str:
+        """Return a value as a named one."""
+        name = f"v{len(self.values)}"
+        self.values[name] = value
+        return f":{name}"
+
+    def test(self, conditions: Sequence[str], negated: bool) -> None:
+        """Require that one of these conditions holds, or none."""
+        self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
+
+
+class Terms:
+    """The terms that one queue knows."""
+
+    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine, since: Since) -> None:
+        self.database = database
+        self.tasks = tasks
+        self.machine = machine
+        self.since = since
+        self.fields = {field.name: field for field in tasks.table.fields}
+        self.special: dict[str, Callable[[Meant, Term], None]] = {
+            "": self._word,
+            "state": lambda meant, term: None,
+            "key": self._key,
+            "age": self._age,
+            "failure": self._failure,
+            "session": self._session,
+        }
+
+    def meant(self, filter: object) -> Meant:
+        """Return what a filter means for this queue. Raises BadType, BadValue and FeatureOff."""
+        if not isinstance(filter, (str, Filter)):
+            raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
+        terms, wanted = parse(str(filter)).terms, self.machine.states
+        for term in terms:
+            if term.name == "state":
+                named = {self._state(term, value) for value in _equal(term)}
+                wanted = tuple(each for each in wanted if (each in named) != term.negated)
+            elif term.name in IMPLIED and not term.negated:
+                wanted = tuple(each for each in wanted if each in IMPLIED[term.name])
+        meant = Meant(tuple(wanted))
+        for term in terms:
+            self.special.get(term.name, self._field)(meant, term)
+        return meant
+
+    def _state(self, term: Term, value: str) -> str:
+        states = self.machine.states
+        letter = value if value in states else self.tasks.wording.letter(value, states)  # xq's own filters have letters
+        if letter is None:
+            known = self.tasks.wording.states(states)
+            raise BadValue(f"the term {shown(str(term))}: {self.database.store.name} has the states {known}")
+        return letter
+
+    def _word(self, meant: Meant, term: Term) -> None:
+        dialect, value = self.database.dialect, meant.value(term.values[0])
+        of_xq = [self.tasks.table.roles[role] for role in ("status", "owner")]
+        texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
+        meant.test([dialect.contains(dialect.column_of(each), value) for each in texts] or ["FALSE"], term.negated)
+
+    def _key(self, meant: Meant, term: Term) -> None:
+        conditions = []
+        for value in _equal(term):
+            try:
+                parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
+            except (BadType, BadValue) as error:
+                raise BadValue(f"the term {shown(str(term))}: {error}") from None
+            row = f"_f{len(meant.values)}"
+            conditions.append(self.database.dialect.is_key(row))
+            meant.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
+        if term.negated:
+            meant.test(conditions, negated=True)
+        else:
+            meant.keys.append(f"({' OR '.join(conditions)})")
+
+    def _field(self, meant: Meant, term: Term) -> None:
+        """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
+        dialect = self.database.dialect
+        role = None if term.name in OF_XQ else self.tasks.table.roles.get(term.name)
+        named = role or self.fields.get(term.name)
+        if named is None:
+            raise self._unknown(term)
+        column = dialect.column_of(named)
+        if role and term.name in WHOLE:
+            values = [self._sent(term, named, value) for value in _equal(term)]
+            found = [self._is(meant, named, value) for value in values]
+            if term.name == "tube" and not term.negated and len(values) == 1 and values[0] != "":
+                meant.values["tube"], meant.of_tube = values[0], True
+        elif term.operator in COMPARE:
+            if named.kind not in NUMBERS:
+                raise BadValue(f"the term {shown(str(term))} compares numbers, and {named.name!r} is {named.kind}")
+            numbers = [meant.value(number(term, value)) for value in term.values]
+            found = [dialect.compares(column, term.operator, value) for value in numbers]
+        elif named.kind == "text" and term.operator == ":" and "" not in term.values:
+            found = [dialect.contains(column, meant.value(value)) for value in term.values]
+        else:
+            found = [self._is(meant, named, self._sent(term, named, value)) for value in term.values]
+        meant.test(found, term.negated)
+
+    def _unknown(self, term: Term) -> Exception:
+        told = f"the term {shown(str(term))}"
+        if term.name in (*WHOLE, "error", "priority", "attempts"):
+            return FeatureOff(f"{told} needs the role {term.name!r}: map it to a field", role=term.name)
+        roles = [role for role in self.tasks.table.roles if role not in ("status", "runat")]
+        known = ", ".join(dict.fromkeys(["state", "key", "age", *roles, "failure", "session", *self.fields]))
+        return BadValue(
+            f"{told} names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}. To look "
+            "for the text itself, put it into quotes"
+        )
+
+    def _is(self, meant: Meant, named: Field, value: Any) -> str:
+        dialect = self.database.dialect
+        return dialect.is_empty(named) if value == "" else dialect.equals(named, meant.value(value))
+
+    def _sent(self, term: Term, named: Field, value: str) -> Any:
+        """Return a value of a term as the database holds it; "" means that it is empty."""
+        if value == "" or named.kind == "text":
+            return value
+        if named.kind in NUMBERS:
+            return number(term, value)
+        if named.kind == "uuid":
+            try:
+                return named.to_database(uuid.UUID(value))
+            except ValueError:
+                raise BadValue(f"the term {shown(str(term))} needs a UUID, not {shown(value)}") from None
+        raise BadValue(
+            f"the term {shown(str(term))} cannot look into {named.name!r}, which is {named.type}: texts, numbers and "
+            'UUIDs can be searched, and for others only name:"" (it is empty)'
+        )
+
+    def _session(self, meant: Meant, term: Term) -> None:
+        if any(len(value) != UUID_LENGTH for value in _equal(term)):
+            raise BadValue(f"the term {shown(str(term))} needs the whole uuid of a session: sessions() lists them")
+        of_session = self.database.dialect.is_of_session
+        meant.test([of_session(meant.value(f"{value}/")) for value in term.values], term.negated)
+
+    def _failure(self, meant: Meant, term: Term) -> None:
+        if "error" not in self.tasks.table.roles:
+            raise FeatureOff(f"the term {shown(str(term))} needs the role 'error': map it to a field", role="error")
+        ids, negated, meant.with_error = {value.lower() for value in _equal(term)}, term.negated, True
+        meant.checks.append(lambda rows: [(failure_of(row.error).id in ids) != negated for row in rows])
+
+    def _age(self, meant: Meant, term: Term) -> None:
+        """Add a check of the time since a task entered its state. A task of which that is unknown is older than any."""
+        if term.operator not in COMPARE or len(term.values) != 1:
+            raise BadValue(f"the term {shown(str(term))} needs a comparison with one span of time: age>1h or age<=5m")
+        limit = seconds(term, term.values[0])
+        ((now_us,),) = self.database.execute(self.database.dialect.time_us)
+        since_us = int(now_us) - round(limit * 1_000_000)
+        low = None if {*meant.states} <= {TAKEN} else self.since.low(term, limit, since_us)
+        compare = COMPARE[OPPOSITE[term.operator] if term.negated else term.operator]
+
+        def check(rows: Sequence[Examined]) -> Sequence[bool]:
+            times = self.since.of([row.noted for row in rows], low)
+            return [compare(since_us, float("-inf") if at is None else at) for at in times]
+
+        meant.checks.append(check)
+
+
+def _equal(term: Term) -> tuple[str, ...]:
+    """Return the values of a term that names whole values. Raises BadValue if it compares."""
+    if term.operator not in (":", "="):
+        raise BadValue(f"the term {shown(str(term))} cannot compare: write {term.name}:{quoted(term.values[0])}")
+    return term.values
