@@ -13,7 +13,6 @@ from typer import Argument, Option
 from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
 from xq.core.words import NAMES
-from xq.operators.filters import quoted
 
 MOST = 20  # words of a column that upgrade shows
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
@@ -84,6 +83,8 @@ def schedules(queue: Queue) -> Answer:
 
 def _pauses(name: str, done: str, help: str) -> Callable[..., Answer]:
     def call(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+        from xq.operators.filters import quoted
+
         was = tube in queue.paused()
         getattr(queue, name)(tube, actor=actor, reason=reason)
         of, still = queue.name if tube is None else f"the tube {tube} of {queue.name}", pauses(queue.paused())

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, BadParameter, Context, Option, echo
 
 from xq.core.errors import BadValue, Error, shown
-from xq.core.ports import REFUSALS, ErrorKind
 
 if TYPE_CHECKING:
     from xq import handle
@@ -125,6 +124,8 @@ def connected(target: Queue | str) -> Iterator[Queue]:
     Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails, or refuses
     the task.
     """
+    from xq.core.ports import REFUSALS, ErrorKind
+
     queue = queue_named(target) if isinstance(target, str) else target
     store = queue.adapter.store
     try:

@@ -22,7 +22,6 @@ from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Targets, Unreachabl
 from xq.cli.tasks import by, described, exactly, key_text, spent, transition
 from xq.cli.tasks import table as tasks
 from xq.core.errors import Error
-from xq.core.machine import READY
 from xq.core.words import NAMES
 
 PAUSE = 0.25  # seconds between two looks of tail
@@ -185,7 +184,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
     rates, age = told["per_second"], told["oldest_ready"]
-    since = "" if age is None or not told["counts"][READY] else f"   oldest ready: {spent(age)}"
+    since = "" if age is None or not told["counts"]["R"] else f"   oldest ready: {spent(age)}"
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 
