@@ -115,13 +115,13 @@ class Inspection:
         ((newest,),) = self._run(self.database.dialect.newest_transition)
         return int(newest)
 
-    def last(self, n: int, key: object) -> list[Any]:
-        """Return the last `n` transitions of a task (`key` None: of all), in order.
+    def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
+        """Return the last `n` transitions of a task (`key` None: of all), in order: those before an id.
 
         Those of all tasks lack the time in a state that began more than LAST transitions earlier.
         """
-        since = None if key is not None else self.newest() - n - LAST
-        return self.history.read(key, None, None, since)[-n:]
+        end = self.newest() + 1 if before is None else before
+        return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
 
     def after(self, id: int, n: int) -> list[Any]:
         """Return the first `n` transitions after the one with this id, as instances of `Queue.History`."""
