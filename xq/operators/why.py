@@ -98,7 +98,7 @@ class Why(Ages):
         elif state == "B":
             error = str(self.tasks.in_role(task, "error") or "").partition("\n")[0]
             yield f"it is {word}{f': {error}' if error else ''}"
-            yield f"xq dig {self.target} KEY returns it to the queue"
+            yield "dig returns it to the queue"
         else:
             yield f"it is {word}: nothing moves it but a call"
 
