@@ -47,9 +47,7 @@ class Ages(Inspection):
         super().__init__(*parts)
         self._lock = threading.Lock()
         self._marks = deque[tuple[float, int]](maxlen=MARKS)  # (time, number of tasks that had entered by then)
-        self._takes: tuple[float, int] | None = (
-            None  # a time since when tasks are ready and none was taken, and the number of takes
-        )
+        self._still = (0.0, -1)  # since when tasks are ready and none was taken, and the number of takes by then
 
     def oldest_ready(self) -> Age | None:
         return self._read().oldest
@@ -88,12 +86,12 @@ class Ages(Inspection):
         tasks = numbers.counts[READY]
         left = sum(n for name, n in numbers.transition.items() if name.startswith(f"{READY}-"))
         takes = numbers.transition.get(f"{READY}-{TAKEN}", 0)
-        is_first = self._takes is None and tasks > 0  # then the newest take of a task that is still taken must do
+        is_first = tasks > 0 and self._still[1] < 0  # then the newest take of a task that is still taken must do
         taken = [since for *_, since in self.taken() if since is not None] if is_first else []
         with self._lock:
-            if self._takes is None or self._takes[1] != takes or tasks <= 0:
-                self._takes = max(taken, default=now), takes
-            age, still = self._counted(now, left + tasks, tasks), max(0.0, now - self._takes[0])
+            if takes != self._still[1] or tasks <= 0:
+                self._still = max(taken, default=now), takes
+            age, still = self._counted(now, left + tasks, tasks), max(0.0, now - self._still[0])
         return Ready(tasks, age, still) if tasks > 0 else Ready(0, Age(0.0, True), None)
 
     def _counted(self, now: float, entered: int, tasks: int) -> Age | None:
