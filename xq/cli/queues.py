@@ -76,11 +76,9 @@ def sessions(queue: Queue) -> Answer:
 def schedules(queue: Queue) -> Answer:
     """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
     names = ("name", "spec", "last", "next", "task", "paused", "overdue")
-    told = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
-    rows = [{**each} for each in told]
-    for row in rows:
-        row["state"] = ", ".join(word for word in ("paused", "overdue") if row.pop(word))
-    return Answer(told, [rows])
+    found = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
+    marks = ("paused", "overdue")
+    return Answer(found, [[each | {mark: mark if each[mark] else "" for mark in marks} for each in found]])
 
 
 def schedule(

@@ -49,7 +49,7 @@ HEADERS: Final = {
     "Cache-Control": "private, no-store",
     "Vary": "Cookie, Authorization",
 }
-OF_REFUSALS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 503: {"Retry-After": "5"}}
+HINTS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 
 Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
@@ -123,9 +123,7 @@ class Console:
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException as refusal:
-            response = self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
-            response.headers.update(refusal.headers or {})
-            return response
+            return self._refusal(Visit(request, caller), refusal.status_code, refusal.detail)
         except Exception:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
@@ -187,7 +185,7 @@ class Console:
             response = self.show("login.html", visit, 401, wanted=wanted)
         else:
             response = self.show("note.html", visit, status, title=status, lines=[sentence], to=visit.url())
-        response.headers.update(OF_REFUSALS.get(status, {}))
+        response.headers.update(HINTS.get(status, {}))
         return response
 
 
@@ -228,13 +226,10 @@ def app(
     """
     from xq.serve.pages import ACTIVITY, PAGES, metrics_of
 
-    is_name = name is None or (isinstance(name, str) and 1 <= len(name) <= 60 and name.isprintable())
-    is_colour = colour is None or (isinstance(colour, str) and re.fullmatch("#[0-9a-fA-F]{6}", colour))
-    is_path = isinstance(root_path, str) and re.fullmatch("[A-Za-z0-9/._~-]*", root_path)
-    is_user = user is None or isinstance(user, str) or callable(user)
+    is_user, is_path = isinstance(user, str | None) or callable(user), re.fullmatch(r"[\w/.~-]*", str(root_path), re.A)
     for expected, given, is_right in (
-        ("the name of an environment is text of 1 to 60 characters", name, is_name),
-        ("a colour is #rrggbb, as '#b3261e'", colour, is_colour),
+        ("the name of an environment is text of 1 to 60 characters", name, name is None or login.is_text(name, 1, 60)),
+        ("a colour is #rrggbb, as '#b3261e'", colour, re.fullmatch("#[0-9a-fA-F]{6}", str(colour or COLOUR))),
         ("live= is 'events' or 'poll'", live, live in ("events", "poll")),
         (f"metrics= is {', '.join(map(repr, METRICS))}", metrics, metrics in METRICS),
         ("user= is the name of a header, or a function of the ASGI scope", user, is_user),
@@ -251,6 +246,6 @@ def app(
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
         pages = (*pages, ACTIVITY)
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
-    root = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
+    root = f"/{root_path}/".replace("//", "/").rstrip("/")
     who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied, root
     return Console(entries, Settings(*who, name, colour or COLOUR, live, hidden, every, activity or ""), pages)

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import math
 import re
 import time
 from collections import deque
@@ -40,8 +39,6 @@ FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests 
 PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-MINUTE: Final = 60.0
-ADDRESSES: Final = 1_000  # whose refused tokens are counted at a time
 LONGEST: Final = 2_000  # characters of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
 RIGHTS: Final = "The rights= of the console grant it."
@@ -81,19 +78,23 @@ class Caller:
 NOBODY: Final = Caller("", frozenset(), "", "")  # sends a request without a login
 
 
-def _address(text: str | None) -> Any:
+def _address(text: str) -> Any:
     try:
-        return ipaddress.ip_address(text or "")
+        return ipaddress.ip_address(text)
     except ValueError:
         return None
 
 
-def is_loopback(host: str | None) -> bool:
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def is_loopback(host: str) -> bool:
     """Return whether an address or name is that of this machine itself."""
     return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
 
 
-def _is_text(given: object, least: int, most: int) -> bool:
+def is_text(given: object, least: int, most: int) -> bool:
     return isinstance(given, str) and given.isprintable() and least <= len(given) <= most
 
 
@@ -101,7 +102,7 @@ def tokens_of(given: object) -> dict[str, str]:
     """Return tokens by name; one text is the token of "console". Raises BadValue, which shows no token."""
     named: Mapping[Any, Any] = {} if given is None else given if isinstance(given, Mapping) else {CONSOLE: given}
     if not all(
-        _is_text(name, 1, 100) and _is_text(token, 16, LONGEST) and token.isascii() and " " not in token
+        is_text(name, 1, 100) and is_text(token, 16, LONGEST) and token.isascii() and " " not in token
         for name, token in named.items()
     ):
         raise BadValue(
@@ -135,28 +136,6 @@ def names_of(option: str, given: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-class Refusals:
-    """When the last tokens were refused, by address."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, deque[float]] = {}
-
-    def check(self, address: str) -> None:
-        """Raise HTTPException if an address has to wait, whatever its token."""
-        times = self._of.get(address, deque[float]())
-        if len(times) == REFUSED and (left := times[0] + MINUTE - time.monotonic()) > 0:
-            what = "Too many tokens were refused. Wait a minute."
-            raise HTTPException(429, what, {"Retry-After": f"{math.ceil(left)}"})
-
-    def add(self, address: str) -> None:
-        log.warning("a token from %s was refused", address)
-        times = self._of.pop(address, deque[float](maxlen=REFUSED))
-        self._of[address] = times  # as the last one
-        times.append(time.monotonic())
-        if len(self._of) > ADDRESSES:
-            del self._of[next(iter(self._of))]
-
-
 @dataclass(frozen=True)
 class Settings:
     """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
@@ -174,9 +153,9 @@ class Settings:
     hide: frozenset[str]
     every: float
     activity: str  # the table of stream(); "" for none
-    refusals: Refusals = field(default_factory=Refusals)
+    refused: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1_000))  # when, and from where
 
-    def believes(self, address: str | None) -> bool:
+    def believes(self, address: str) -> bool:
         return is_loopback(address) or address in self.proxies
 
     def as_sent(self, scope: Scope) -> dict[str, Any]:
@@ -199,10 +178,12 @@ class Settings:
 
     def named(self, request: Request, token: str) -> str | None:
         """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
-        address = request.client.host if request.client else "an unknown address"
-        self.refusals.check(address)
+        address, now = address_of(request), time.monotonic()
+        if sum(by == address and at > now - 60 for at, by in list(self.refused)) >= REFUSED:
+            raise HTTPException(429, "Too many tokens from this address were refused. Wait a minute.")
         if (name := equal(token, self.tokens)) is None:
-            self.refusals.add(address)
+            self.refused.append((now, address))
+            log.warning("a token from %s was refused", address)
         return name
 
     def check_host(self, request: Request) -> None:
@@ -246,7 +227,7 @@ class Settings:
         return Caller(name, verbs, by, grants)
 
     def _sender(self, request: Request) -> tuple[str | None, str]:
-        header, address = request.headers.get("authorization", ""), request.client.host if request.client else None
+        header, address = request.headers.get("authorization", ""), address_of(request)
         if header[:7].lower() == "bearer ":
             return self.named(request, header[7:].strip()), "bearer"
         named = None
@@ -254,7 +235,7 @@ class Settings:
             named = self.user(request.scope)
         elif self.user is not None and self.believes(request.scope[PEER]):
             named = request.headers.get(self.user)
-        if _is_text(named, 1, 100):
+        if is_text(named, 1, 100):
             return named, "user"
         if self.tokens:
             return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"

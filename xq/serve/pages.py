@@ -15,15 +15,14 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from xq.core.errors import BadValue
 from xq.operators.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
-from xq.serve.login import LASTS, VIEW, Visit, log
-from xq.serve.operations import act, cancel, listed, preview
+from xq.serve.login import LASTS, VIEW, Visit, address_of, log
+from xq.serve.operations import act, cancel, operations, preview
 from xq.serve.snapshot import THREADS
 
 BROWSERS: Final = 200  # that may follow the numbers at once
@@ -33,18 +32,6 @@ SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_
 SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
 ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "favicon.svg": "image/svg+xml"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
-
-
-class Followed(StreamingResponse):
-    """A stream of events, which counts as one that follows from the request on, however it ends."""
-
-    console: Console
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self.console.following -= 1
 
 
 async def events(console: Console, visit: Visit) -> Response:
@@ -58,19 +45,23 @@ async def events(console: Console, visit: Visit) -> Response:
 
     async def sent() -> AsyncIterator[str]:
         until, every = time.monotonic() + LONGEST, max(0.1, console.settings.every)
-        yield f"retry: {1000 * (POLL if is_one else every):.0f}\n\n"
-        while not console.is_closed:
-            await console.snapshots.current(visit.entry)
-            part = await run_in_threadpool(console.part, visit)
-            yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
-            if is_one or time.monotonic() + every > until:
-                break
-            await asyncio.sleep(every)
+        console.following += 1
+        try:
+            yield ""
+            yield f"retry: {1000 * (POLL if is_one else every):.0f}\n\n"
+            while not console.is_closed:
+                await console.snapshots.current(visit.entry)
+                part = await run_in_threadpool(console.part, visit)
+                yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
+                if is_one or time.monotonic() + every > until:
+                    break
+                await asyncio.sleep(every)
+        finally:
+            console.following -= 1
 
-    stream = Followed(sent(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-    stream.console = console
-    console.following += 1  # now: of many requests at once no stream has started
-    return stream
+    stream = sent()
+    await anext(stream)  # it counts from now on: many requests may come before the first stream is read
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def asset(console: Console, visit: Visit) -> Response:
@@ -102,7 +93,7 @@ def log_in(console: Console, visit: Visit) -> Response:
     name = login.named(visit.request, visit.text("token"))
     if name is None:
         return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
-    log.info("%s logged in from %s", name, visit.request.client.host if visit.request.client else "an unknown address")
+    log.info("%s logged in from %s", name, address_of(visit.request))
     response = RedirectResponse(visit.url(wanted if INSIDE.fullmatch(wanted) else "/"), 303)
     cookie, is_secure = login.cookie_for(name, f"{int(time.time()) + LASTS}"), visit.request.url.scheme == "https"
     response.set_cookie(
@@ -193,8 +184,7 @@ PAGES: Final = (
     Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
     Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
     Page("GET", "/q/{queue}/doctor", VIEW, doctor),
-    Page("GET", "/q/{queue}/operations", VIEW, listed),
-    Page("GET", "/q/{queue}/operations/{number}", VIEW, listed),
+    Page("GET", "/q/{queue}/operations", VIEW, operations),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, cancel),

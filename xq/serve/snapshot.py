@@ -147,15 +147,15 @@ class Look:
         answer = asyncio.wrap_future(_begun(partial(copy_context().run, call), self._room.release))
         try:
             while not (await asyncio.wait([answer], timeout=1))[0]:
-                self._refuse()
+                self._refuse("A change that was asked for may still be made.")
             return answer.result()
         finally:
             answer.cancel()  # else a late one reaches an event loop that may be closed
 
-    def _refuse(self) -> None:
+    def _refuse(self, but: str = "Try again later.") -> None:
         if silent := self.hangs():
             names = ", ".join(entry.name for entry in self.entries[:3])
-            raise HTTPException(503, f"The database of {names} has not answered for {silent:.0f} s. Try again later.")
+            raise HTTPException(503, f"The database of {names} has not answered for {silent:.0f} s. {but}")
 
     def _run(self) -> None:
         began = time.monotonic()
