@@ -230,10 +230,10 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
     Without empty ones, and of the columns of xq's own without all but the error and the attempts.
     """
     roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
-    taken, first = {}, [roles[role] for role in ("error", "attempts") if role in roles]
+    taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key if isinstance(key, tuple) else [key])): session for key, session, _ in queue.taken()}
-    hidden = {*queue.adapter.store.key, roles["owner"], *first, *(field.name for field in own.values())}
+    hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
         lines = {
@@ -242,7 +242,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         }
         since, key = each.get("since"), key_text(each["key"])
         row = {"key": key, "state": each["state"], "age": spent(since and now - since.timestamp())}
-        row |= {name: _cell(queue, name, lines[name]) for name in first} | {"session": taken.get(key)}
+        row |= {role: _cell(queue, name, lines[name]) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: _cell(queue, name, value) for name, value in lines.items() if name not in without}
         # A field that is named as one of these has a dot before it.

@@ -201,7 +201,7 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     if told["errors"]:
         yield ""
         yield [{"buried": n, "error": Text(error)} for error, n in told["errors"].items()]
-    yield f"\nin {told['state']}, the next ones first"
+    yield f"\nin {told['state']}"
     yield from tasks(queue, told["tasks"])
 
 
