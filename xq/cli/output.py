@@ -100,10 +100,10 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
             head, *others = ((" " * GAP).join(line).rstrip() for line in zip(*parts, strict=True))
             yield from (head, "─" * total, *others)
             return
-    for row in spread:
-        texts = {name: shown(value) for name, value in row.items() if value not in (None, "")}
-        yield from block(texts)
-        yield ""
+    for place, row in enumerate(spread):
+        if place:
+            yield ""
+        yield from block({name: shown(value) for name, value in row.items() if value not in (None, "")})
 
 
 def block(texts: Mapping[str, str]) -> Iterator[str]:

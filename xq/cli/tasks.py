@@ -96,15 +96,14 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
 
     A group's filter selects its tasks: xq list TARGET 'failure:0cb85332120a'.
     """
-    groups = queue.failures(wanted, n)
+    groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
         {
             "tasks": group.count,
             "states": " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
             "error": Text(group.title),
-            "last": moment(group.last),
-            "one key": key_text(group.key),
+            "last": f"{spent(now - group.last)} ago" if group.last else "",
             "filter": group.filter,
         }
         for group in groups

@@ -167,7 +167,6 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
     (began, first), (now, last) = looks[0], looks[-1]
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
-    page = queue.find(f"state:{state}", ROWS)
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
@@ -177,7 +176,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
         "paused": queue.paused(),
         "errors": {group.title: group.count for group in failed},
         "state": state,
-        "tasks": [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)],
+        "tasks": [described(queue, each) for each in queue.by_state(queue.statuses[state], ROWS)],
     }
 
 
@@ -201,7 +200,7 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     if told["errors"]:
         yield ""
         yield [{"buried": n, "error": Text(error)} for error, n in told["errors"].items()]
-    yield f"\nin {told['state']}"
+    yield f"\nin {told['state']}, the next ones first"
     yield from tasks(queue, told["tasks"])
 
 
