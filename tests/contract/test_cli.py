@@ -201,17 +201,17 @@ def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(m
     assert {"1800000000", "1234567.25", "\N{REPLACEMENT CHARACTER}"} <= {*run(Task, "list").lines[1]}
 
 
-def test_list_shows_what_a_filter_means_page_by_page_the_next_tasks_of_each_state_first(make, run):
+def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run):
     Task = with_roles(make)
     bring(Task, "B", task(tube="y"))
     Task.xq.put_many([*tasks(3, tube="x"), task(tube="y", name="no.5")])
-    assert [line[0] for line in run(Task, "list").lines] == ["key", "2", "3", "4", "5", "1"]
-    assert listed(run, Task, "-s", "R", "-n", 2) == [2, 3]
+    assert [line[0] for line in run(Task, "list").lines] == ["key", "5", "4", "3", "2", "1"]
+    assert listed(run, Task, "-s", "R", "-n", 2) == [5, 4]
     assert listed(run, Task, "-t", "y") == [5, 1]
     assert listed(run, Task, "name:NO", "--state", "ready") == [5]
     page = run(Task, "list", "tube:x", "-n", 2, "--json").json
-    assert (page["looked"], page["ended"]) == (2, False)
-    assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [4]
+    assert (page["looked"], page["ended"]) == (3, False)
+    assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [2]
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
 
 
@@ -271,7 +271,7 @@ def test_failures_are_shown_in_groups(make, run):
     assert (told["looked"], told["ended"]) == (3, True)
     (group,) = told["groups"]
     assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
-    assert listed(run, Task, group["filter"]) == keys
+    assert listed(run, Task, group["filter"]) == keys[::-1]
     assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
 
 
@@ -562,7 +562,7 @@ def test_act_moves_what_a_filter_shows_and_the_history_says_who_and_why(make, ru
     Task = with_roles(make)
     keys = [bring(Task, "B").id for _ in range(3)]
     told = run(Task, "act", "dig", "state:buried", "--dry-run", "--json").json
-    assert [each["key"] for each in told.pop("tasks")] == keys
+    assert [each["key"] for each in told.pop("tasks")] == keys[::-1]
     assert told == {"event": "dig", "filter": "state:buried", "n": 3, "exact": True, "looked": 0}
     assert run(Task, "act", "dig", "state:buried", "--dry-run").errors == "dig would move 3 tasks\n"
     named = ("--reason", "bad deploy", "--actor", "ann")

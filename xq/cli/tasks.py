@@ -76,7 +76,7 @@ def list_(
     n: Many = 50,
     after: Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")] = None,
 ) -> Answer:
-    """List the tasks that a filter means, the next ones of each state first.
+    """List the tasks that a filter means: those of one state in the order of takes, else the newest first.
 
     The table has the first 200 characters of each value, and --json the whole.
     """
@@ -94,7 +94,7 @@ def list_(
 def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     """Show the tasks that failed, in groups: those with the same class of error and the same message.
 
-    A group's filter selects its tasks: xq list TARGET 'failure:0cb85332120a'.
+    A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
     groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]

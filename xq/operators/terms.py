@@ -125,11 +125,11 @@ class Terms:
 
     def _field(self, meant: Meant, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
-        dialect = self.database.dialect
         role = None if term.name in OF_XQ else self.tasks.table.roles.get(term.name)
         named = role or self.fields.get(term.name)
         if named is None:
             raise self._unknown(term)
+        dialect = self.database.dialect
         column = dialect.column_of(named)
         if role and term.name in WHOLE:
             values = [self._sent(term, named, value) for value in _equal(term)]
