@@ -172,10 +172,11 @@ def test_an_operation_that_another_thread_cancels_ends_after_its_chunk(make):
     made = Task.xq.act("dig", "state:B", chunk=2)
     next(iter(made))
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(made.cancel).result()
+        other.submit(made.cancel).result()
     assert (*numbers(made.run()), Task.xq.count("B")) == ("cancelled", 2, 0, 3)
     again = Task.xq.act("dig", "state:B").run()
-    assert (numbers(again), again.cancel(), again.state) == (("done", 3, 0), False, "done")
+    again.cancel()
+    assert numbers(again) == ("done", 3, 0)
 
 
 def test_an_operation_that_an_error_has_ended_goes_on_behind_its_last_chunk(make):

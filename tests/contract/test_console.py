@@ -238,32 +238,41 @@ def hidden(page: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
 
 
-def run(here: TestClient, verb: str, **form: Any) -> str:
-    """Preview an operation on all that a filter shows, begin it, and return its page when it is over."""
+def begin(here: TestClient, verb: str, **form: Any) -> None:
+    """Preview an operation on all that a filter shows, and begin it."""
     preview = post(here, "preview", verb=verb, scope="all", **form)
     assert preview.status_code == 200, preview.text
     begun = post(here, "act", **{**form, **hidden(preview.text)})
-    assert begun.status_code == 303, begun.text
-    place = begun.headers["location"]
-    eventually(lambda: "<progress" not in (page := shown(here, place)) and "running" not in texts(page))
-    return shown(here, place)
+    assert (begun.status_code, begun.headers["location"]) == (303, "/q/Task/operations"), begun.text
+
+
+def operations(here: TestClient) -> list[tuple[str, str]]:
+    """What the page of the operations has: what each does, and its state. The newest comes first."""
+    return [(row[0], row[1]) for row in cells(shown(here, "/q/Task/operations"))]
+
+
+def run(here: TestClient, verb: str, **form: Any) -> str:
+    """Begin an operation, and return its state when it is over."""
+    begin(here, verb, **form)
+    eventually(lambda: "<progress" not in shown(here, "/q/Task/operations"))
+    return operations(here)[0][1]
 
 
 def test_all_that_a_filter_shows_are_moved_with_a_reason_and_a_kill_asks_for_the_name_of_the_queue(pages):
     keys = buried(pages, 7)
     buried(pages, 2, "KeyError: 'x'")
     here = browse(pages)
-    assert "Dig: done" in run(here, "dig", filter="error:Timeout", reason="it answers again")
+    assert run(here, "dig", filter="error:Timeout", reason="it answers again") == "done"
     assert pages.stats().counts["B"] == 2
     last = pages.history(keys[0])[-1]
     assert (last.event, last.actor, last.reason) == ("dig", "console", "it answers again")
-    assert [row[0] for row in cells(shown(here, "/q/Task/operations"))] == ["dig"]
+    assert operations(here) == [("Dig", "done")]
     form = {"verb": "kill", "scope": "all", "filter": "state:buried"}
     asked = post(here, "preview", **form).text
     assert ("Type <b>Task</b>" in asked, "It deletes the rows of the table task" in asked) == (True, True)
     assert post(here, "act", **form).status_code == 400
     assert pages.count() == 9
-    assert "Kill: done" in run(here, "kill", filter="state:buried", sure="Task")
+    assert run(here, "kill", filter="state:buried", sure="Task") == "done"
     assert (pages.count("B"), pages.count()) == (0, 7)
 
 
@@ -272,14 +281,10 @@ def test_a_second_click_begins_no_second_operation(pages):
     buried(pages, 3)
     here = browse(pages)
 
-    def begun(filter: str) -> Any:
-        form = hidden(post(here, "preview", verb="dig", scope="all", filter=filter).text)
-        return post(here, "act", **form).headers["location"]
-
     with (room := vars(here.app)["room"]), room:  # so that none ends
-        places = [begun(filter) for filter in ("", "", "tube:mail")]
-    assert places[0] == places[1] != places[2]
-    assert len(cells(shown(here, "/q/Task/operations"))) == 2
+        for filter in ("", "", "tube:mail"):
+            begin(here, "dig", filter=filter)
+        assert operations(here) == [("Dig", "waits for others")] * 2
 
 
 def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
@@ -300,27 +305,23 @@ def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages)
     buried(pages, 5)
     here = browse(pages)
     with (room := vars(here.app)["room"]), room:  # so that it does not begin
-        begun = post(here, "act", verb="dig", scope="all", filter="state:buried").headers["location"]
-        assert "Dig: waiting for others" in shown(here, begun)
-        assert post(here, f"{begun.removeprefix('/q/Task/')}/cancel", verb="dig").status_code == 303
-    eventually(lambda: "<progress" not in shown(here, begun))
-    page = shown(here, begun)
-    assert ("Dig: cancelled" in page, 'href="/q/Task?filter=state%3Aburied"' in page) == (True, True)
-    done = run(here, "dig", filter="state:buried")
-    assert ("Dig: done" in done, "100 %" in done, pages.count("R")) == (True, True, 5)
-    for number in (3, 9):  # of another process, or of this one before it began anew
-        assert "the same filter moves" in here.get(f"/q/Task/operations/{number}").text
+        begin(here, "dig", filter="state:buried")
+        assert post(here, "operations/1/cancel", verb="dig").status_code == 303
+    eventually(lambda: operations(here) == [("Dig", "cancelled")])
+    assert 'href="/q/Task?filter=state%3Aburied"' in shown(here, "/q/Task/operations")
+    assert (run(here, "dig", filter="state:buried"), pages.count("R")) == ("done", 5)
+    assert post(here, "operations/9/cancel", verb="dig").status_code == 404
 
 
-def test_an_operation_whose_database_fails_says_so(pages):
-    buried(pages, 1)
+def test_an_operation_that_fails_says_why(pages):
     here = browse(pages)
     with (room := vars(here.app)["room"]), room:
-        begun = post(here, "act", verb="dig", scope="all", filter="").headers["location"]
+        begin(here, "dig", filter="")
         pages.uninstall(keep_columns=True)
-    eventually(lambda: "<progress" not in here.get(begun).text)
-    assert "Dig: failed" in here.get(begun).text
+    eventually(lambda: not vars(here.app)["operations"][0].is_running)
     pages.install()
+    assert operations(here) == [("Dig", "failed")]
+    assert "The queue Task is not installed" in shown(here, "/q/Task/operations")
 
 
 def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
@@ -361,17 +362,14 @@ def test_each_role_may_use_its_verbs_and_no_other_and_a_read_only_console_change
 
 
 def test_the_verb_of_an_operation_is_its_own_not_the_one_that_a_form_names(pages):
-    buried(pages, 1)
-    here = browse(
-        pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights={"ann": "admin", "*": ["dig"]}
-    )
+    rights = {"ann": "admin", "*": ["dig"]}
+    here = browse(pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights=rights)
     here.headers["by"] = "ann"
     with (room := vars(here.app)["room"]), room:
-        form = {"verb": "kill", "scope": "all", "filter": "state:buried", "sure": "Task"}
-        begun = post(here, "act", **form).headers["location"].removeprefix("/q/Task/")
+        begin(here, "kill", filter="state:buried", sure="Task")
         here.headers["by"] = "ben"
-        assert post(here, f"{begun}/cancel", verb="dig").status_code == 403
-    eventually(lambda: pages.count() == 0)
+        assert post(here, "operations/1/cancel", verb="dig").status_code == 403
+        assert operations(here) == [("Kill", "waits for others")]
 
 
 # who is let in
@@ -569,7 +567,7 @@ def test_hostile_data_is_shown_as_text_everywhere(pages):
     pages.pause(EVIL, actor=EVIL, reason=EVIL)
     here = browse(pages, name=EVIL[:40], colour="#123456")
     post(here, "act", verb="dig", scope="all", filter="state:buried", reason=EVIL)
-    of_queue = ("", "/failures", "/task?key=1", "/workers", "/schedules", "/pauses", "/operations", "/operations/1")
+    of_queue = ("", "/failures", "/task?key=1", "/workers", "/schedules", "/pauses", "/operations")
     seen, filtered = 0, f"/q/Task?{urlencode({'filter': EVIL})}"
     for path in ("/", "/static/favicon.svg", filtered, *(f"/q/Task{each}" for each in of_queue)):
         page = here.get(path).text
@@ -661,7 +659,6 @@ REFUSED = {
     "/q/none": 404,
     "/q/Task/task?key=7": 404,
     "/q/Task/task?key=x": 404,
-    "/q/Task/operations/7": 404,
     "/q/Task?filter=state:nowhere": 400,
     f"/q/Task?filter={'a' * 3_000}": 400,
     f"/q/Task?x={'a' * 30_000}": 414,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import get_ident
+from threading import local
 from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, shown
@@ -27,27 +27,37 @@ class By(NamedTuple):
 
 
 NOBODY: Final = By(None, None)
-_blocks: dict[tuple[int, int], By] = {}  # the innermost open block of each thread and database
+
+
+class _Blocks(local):
+    """The open blocks of one thread."""
+
+    def __init__(self) -> None:
+        self.by_database: dict[int, By] = {}  # the innermost one
+
+
+_mine = _Blocks()
 
 
 def who_acts(connection: Connection) -> By:
     """Return who acts in the transaction of this thread on a connection."""
-    return _blocks.get((get_ident(), id(connection.of())), NOBODY) if _blocks else NOBODY
+    blocks = _mine.by_database
+    return blocks.get(id(connection.of()), NOBODY) if blocks else NOBODY
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
-    """Ascribe the transitions of this thread in a database. Open it within a transaction, which it must not outlive."""
-    place = get_ident(), id(database)
-    before = _blocks.get(place)
-    _blocks[place] = by
+    """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
+    blocks, place = _mine.by_database, id(database)
+    before = blocks.get(place)
+    blocks[place] = by
     try:
         yield
     finally:
         if before is None:
-            del _blocks[place]
+            del blocks[place]
         else:
-            _blocks[place] = before
+            blocks[place] = before
 
 
 def _checked(what: str, value: object, longest: int) -> str | None:

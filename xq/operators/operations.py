@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.acting import By, block
-from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotInstalled, WrongState, shown
+from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.values import Parts, Tasks
 from xq.engine.finish import Finish
@@ -20,8 +20,8 @@ from xq.engine.stats import stats
 from xq.engine.steps import Steps
 from xq.engine.timers import Batches
 from xq.engine.unit import Database
-from xq.operators.filters import Filter, Term, parse
-from xq.operators.search import Movable, Search
+from xq.operators.filters import Term, parse
+from xq.operators.search import Search
 
 T = TypeVar("T")
 
@@ -65,8 +65,9 @@ class Operation(Generic[T]):
         self, operations: Operations[T], event: str, filter: str, by: By, chunk: int, options: Mapping[str, Any]
     ) -> None:
         self.event, self.filter, self.chunk, self.options = event, filter, chunk, options
-        self.actor, self.reason = self._by = by
+        self.actor, self.reason = self.by = by
         self.done = self.skipped = self.looked = 0
+        self.movable = parse(filter).with_terms(Term("state", ":", operations.states(event)))
         self._operations = operations
         self._reached: str | None = None  # the cursor behind the last chunk
         self._state, self._is_cancelled = NEW, False
@@ -87,18 +88,18 @@ class Operation(Generic[T]):
     @property
     def preview(self) -> Preview:
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
-        return self._operations.preview(self.event, self.filter)
+        return self._operations.preview(self)
 
     def __iter__(self) -> Iterator[Operation[T]]:
         """Move chunk by chunk, and return the operation after each."""
-        what, tell = f"{self.event} {self.filter}", self._operations.tell
+        what, operations = f"{self.event} {self.filter}", self._operations
         if self.state == NEW:
-            tell(self._by, f"{what} begins")
+            operations.tell(self.by, f"{what} begins")
         while self.state not in (DONE, CANCELLED):
             self._state = RUNNING
             try:
-                found = self._operations.find(self.event, self.filter, self.chunk, self._reached)
-                moved = self._operations.move(self, found.tasks)
+                found = operations.search.movable(self.movable, self.chunk, self._reached)
+                moved = operations.move(self, found.tasks)
             except BaseException:
                 self._state = FAILED
                 raise
@@ -107,7 +108,7 @@ class Operation(Generic[T]):
             if found.next is None:
                 self._state = DONE
             if self.state != RUNNING:
-                tell(self._by, f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped")
+                operations.tell(self.by, f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped")
             yield self
 
     def run(self) -> Operation[T]:
@@ -116,24 +117,16 @@ class Operation(Generic[T]):
             pass
         return self
 
-    def cancel(self) -> bool:
-        """End the operation after its chunk; what was moved stays. Return whether there was more to do."""
-        had_more = self.state not in (DONE, CANCELLED)
+    def cancel(self) -> None:
+        """End the operation after its chunk; what was moved stays."""
         self._is_cancelled = True
-        return had_more
 
 
 class Operations(Generic[T]):
     """Makes the operations of one queue, and ascribes what a block of calls does."""
 
     def __init__(
-        self,
-        database: Database,
-        tasks: Tasks[T],
-        machine: Machine,
-        steps: Steps,
-        finish: Finish[T],
-        search: Search[T],
+        self, database: Database, tasks: Tasks[T], machine: Machine, steps: Steps, finish: Finish[T], search: Search[T]
     ) -> None:
         self.database = database
         self.tasks = tasks
@@ -171,8 +164,9 @@ class Operations(Generic[T]):
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         given = dict(self.finish.checked(ACTS[name], options))
-        self.find(name, filter, 1, None)  # raises the errors of the filter
-        return Operation(self, name, filter, by, chunk, given)
+        operation = Operation(self, name, filter, by, chunk, given)
+        self.search.movable(operation.movable, 1, None)  # raises the errors of the filter
+        return operation
 
     def _event(self, name: object) -> str:
         if not isinstance(name, str) or name not in ACTS:
@@ -188,17 +182,10 @@ class Operations(Generic[T]):
             )
         return name
 
-    def _states(self, event: str) -> tuple[str, ...]:
+    def states(self, event: str) -> tuple[str, ...]:
         """Return the states from which an event moves a task to another state, or into the same one anew."""
         rows = [row for row in self.machine.rows if row.event == ACTS[event] and not row.stays]
         return tuple(dict.fromkeys(row.source for row in rows))
-
-    def find(self, event: str, filter: str, n: int, after: str | None) -> Movable:
-        """Return the next tasks of a filter that an event may move. Their rows, which may be large, are not read."""
-        return self.search.movable(self._movable(event, filter), n, after)
-
-    def _movable(self, event: str, filter: str) -> Filter:
-        return parse(filter).with_terms(Term("state", ":", self._states(event)))
 
     def move(self, operation: Operation[T], found: Sequence[tuple[Parts, str]]) -> int:
         """Move those of the tasks that are still in these states, in one transaction, and return their number.
@@ -212,13 +199,13 @@ class Operations(Generic[T]):
 
         def move() -> int:
             self.database.begin_writing()
-            with block(store.database, By(operation.actor, operation.reason)):
+            with block(store.database, operation.by):
                 return sum(those(event, state, keys, operation.options) for state, keys in by_state.items())
 
         try:
             return self.database.unit(move, transaction=True)
         except Exception as error:
-            if isinstance(error, NotInstalled) or not (isinstance(error, Error) or self.batches.is_refused(error)):
+            if not (isinstance(error, Duplicate) or self.batches.is_refused(error)):
                 raise
             if len(found) > 1:
                 half = len(found) // 2
@@ -226,26 +213,20 @@ class Operations(Generic[T]):
             self.log.warning("%s cannot move task %r: %s", operation.event, self.tasks.app_key(found[0][0]), error)
             return 0
 
-    def preview(self, event: str, filter: str) -> Preview:
-        """Return what `event` would move of the tasks that a filter shows."""
-        states = self.search.states_alone(filter)
+    def preview(self, operation: Operation[T]) -> Preview:
+        """Return what an operation would move. Rows of tasks, which may be large, are read of the first ones alone."""
+        states = self.search.states_alone(operation.filter)
+        page = self.search.movable(operation.movable, SHOWN if states else LARGEST, None)
+        first = self.search.read(operation.movable, [key for key, _ in page.tasks[:SHOWN]])
         if states is not None:
             counts = stats(self.database.counters(), self.machine.states).counts
-            n = sum(counts[state] for state in self._states(event) if state in states)
-            return Preview(self._shown(event, filter, self.find(event, filter, SHOWN, None)), n, exact=True, looked=0)
-        first: list[Any] = []
-        reached, n, looked = None, 0, 0
-        while looked < LOOK:
-            page = self.find(event, filter, LARGEST, reached)
-            first = first or self._shown(event, filter, page)
-            n, looked, reached = n + len(page.tasks), looked + page.looked, page.next
-            if reached is None:
-                break
-        return Preview(first, n, reached is None, looked)
-
-    def _shown(self, event: str, filter: str, found: Movable) -> list[T]:
-        """Return the first tasks that a search has found."""
-        return self.search.read(self._movable(event, filter), [key for key, _ in found.tasks[:SHOWN]])
+            n = sum(counts[state] for state in self.states(operation.event) if state in states)
+            return Preview(first, n, exact=True, looked=0)
+        n, looked = len(page.tasks), page.looked
+        while page.next is not None and looked < LOOK:
+            page = self.search.movable(operation.movable, LARGEST, page.next)
+            n, looked = n + len(page.tasks), looked + page.looked
+        return Preview(first, n, page.next is None, looked)
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

@@ -79,22 +79,12 @@ def act(console: Console, visit: Visit) -> Response:
         title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
         return console.show("note.html", visit, title=title, lines=skipped[:20], to=visit.here(filter=form.filter))
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
-    with console.beginning:  # a second click leads to the operation of the first one while that runs
-        alike = [each for each in of_queue(console, form.entry) if each.is_running and each.does(operation)]
-        begun = alike[0] if alike else Begun(form.entry, len(console.operations) + 1, operation)
-        if not alike:
+    with console.beginning:  # a second click begins nothing while the first one's operation runs
+        if not any(each.is_running and each.does(operation) for each in of_queue(console, form.entry)):
+            begun = Begun(form.entry, len(console.operations) + 1, operation)
             console.operations.append(begun)
-            thread = threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True)
-            thread.start()
-    return RedirectResponse(visit.here(f"operations/{begun.number}"), 303)
-
-
-def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
-    found = operation_of(console, visit)
-    visit.caller.permit(found.operation.event)
-    found.operation.cancel()
-    return RedirectResponse(visit.url(visit.path.rpartition("/")[0]), 303)
+            threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True).start()
+    return RedirectResponse(visit.here("operations"), 303)
 
 
 @dataclass(eq=False)
@@ -115,8 +105,8 @@ class Begun:
         moved = self.operation.done + self.operation.skipped
         return 100 * min(moved, self.n) // self.n if self.n else None
 
-    def does(self, operation: Operation[Any]) -> bool:
-        return (self.operation.event, self.operation.filter) == (operation.event, operation.filter)
+    def does(self, other: Operation[Any]) -> bool:
+        return (self.operation.event, self.operation.filter) == (other.event, other.filter)
 
     def run(self, console: Console) -> None:
         """Run the operation. A process that ends does not wait for it."""
@@ -142,16 +132,17 @@ def of_queue(console: Console, entry: Entry) -> list[Begun]:
     return [each for each in reversed(console.operations) if each.entry is entry]
 
 
-def operation_of(console: Console, visit: Visit) -> Begun:
-    """Return the operation of the path. Raises HTTPException."""
-    for each in of_queue(console, visit.entry):
-        if each.number == visit.number:
-            return each
-    raise HTTPException(404, "This process has no such operation. What another one has left, the same filter moves.")
+def operations(console: Console, visit: Visit) -> Response:
+    """Show the operations of this process on a queue."""
+    mine = of_queue(console, visit.entry)
+    return console.show("operations.html", visit, operations=mine, refresh=any(each.is_running for each in mine))
 
 
-def listed(console: Console, visit: Visit) -> Response:
-    """Show the operations of this process on a queue, or the one of the path."""
-    if visit.number:
-        return console.show("operation.html", visit, begun=operation_of(console, visit))
-    return console.show("operations.html", visit, operations=of_queue(console, visit.entry))
+def cancel(console: Console, visit: Visit) -> Response:
+    """Cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
+    found = [each.operation for each in of_queue(console, visit.entry) if each.number == visit.number]
+    if not found:
+        raise HTTPException(404, "This process has no such operation.")
+    visit.caller.permit(found[0].event)
+    found[0].cancel()
+    return RedirectResponse(visit.here("operations"), 303)

@@ -20,7 +20,7 @@ from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, equal
-from xq.serve.operations import act, cancel, listed, preview
+from xq.serve.operations import act, cancel, operations, preview
 
 BROWSERS: Final = 200  # that may follow the numbers at once
 LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops waits for it; the browser asks again
@@ -161,8 +161,7 @@ PAGES: Final = (
     Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
     Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
     Page("GET", "/q/{queue}/doctor", VIEW, doctor),
-    Page("GET", "/q/{queue}/operations", VIEW, listed),
-    Page("GET", "/q/{queue}/operations/{number}", VIEW, listed),
+    Page("GET", "/q/{queue}/operations", VIEW, operations),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, cancel),
