@@ -233,7 +233,11 @@ PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key
 @pytest.mark.parametrize(("attributes", "key"), [({}, 1), (PAIR, ["a", 7])])
 def test_a_key_is_the_same_in_every_document(make, run, attributes, key):
     Task = with_roles(make, attributes=ERROR | attributes)
-    run(Task, "put", json.dumps({"site": "a", "page": 7, "error": "ValueError"} if attributes else {"error": "ValueError"}))
+    run(
+        Task,
+        "put",
+        json.dumps({"site": "a", "page": 7, "error": "ValueError"} if attributes else {"error": "ValueError"}),
+    )
     written = json.dumps(key)
     documents = [*run(Task, "list", "--json").json["tasks"], *run(Task, "history", written, "--json").json]
     documents += [run(Task, "peek", written, "--json").json, run(Task, "tail", written, "--once", "--json").json]

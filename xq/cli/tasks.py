@@ -127,8 +127,8 @@ def history(
         for each in found[-n:]
     ]
     rows = [
-        {"at": exactly(each["at"])}
-        | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
+        {"at": exactly(each["at"]), "key": key_text(each["key"])}
+        | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
         | {"after": spent(each["seconds_in_source"]), "by": Text(by(each))}
         for each in told
     ]
@@ -198,7 +198,10 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
         if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
             fields[name] = at.replace(tzinfo=UTC)
-    told = {"key": _key([fields[name] for name in adapter.store.key]), "state": adapter.state_of(fields[roles["status"]])}
+    told = {
+        "key": _key([fields[name] for name in adapter.store.key]),
+        "state": adapter.state_of(fields[roles["status"]]),
+    }
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 
