@@ -102,6 +102,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("dig",), 2, "say which"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
+    *((("act", "kill", *all_or_none), 2, "a FILTER, or --all") for all_or_none in ([], [" "], ["state:T", "--all"])),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
 
@@ -163,6 +164,15 @@ def test_put_reads_one_task_or_one_from_each_line(make, run, monkeypatch):
     assert [each.name for each in Task.select().order_by(Task.id)] == [*"abcdef"]
 
 
+def test_a_task_that_the_table_does_not_accept_is_refused_in_one_line(make, run):
+    Task = make({}, attributes={"price": pw.DecimalField(null=True)})
+    said = run(Task, "put", '{"price": "abc"}')
+    assert (said.code, said.errors) == (1, "xq: 'price' of Task cannot hold 'abc'\n")
+    said = run(Task, "put", '{"size": null, "name": "secret"}')
+    assert (said.code, said.errors.count("\n"), "secret" in said.errors) == (1, 1, False)
+    assert re.match("xq: the table of Task does not accept the task: .*size", said.errors)
+
+
 def test_peek_shows_a_task_without_control_characters_and_its_traceback_line_by_line(make, run):
     Task = with_roles(make)
     Task.put(task(name="a\nb\x1b[31m"))
@@ -204,6 +214,58 @@ def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make
     assert (page["looked"], page["ended"]) == (3, False)
     assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [2]
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
+
+
+def test_list_shows_since_when_each_task_is_in_its_state_and_the_session_that_has_it(make, run):
+    Task = with_roles(make)
+    fail(Task, "ValueError: no\nTraceback")
+    taken = bring(Task, "T")
+    Task.xq.clock.tick(90)
+    rows = {line[0]: line[1:] for line in run(Task, "list").lines}
+    assert rows["key"][:4] == ["state", "age", "error", "attempts"]
+    assert rows["1"][:5] == ["B", "90", "s", "ValueError:", "no"]
+    assert (rows[str(taken.id)][:3], Task.xq.processes()[0].session in rows[str(taken.id)]) == (["T", "90", "s"], True)
+    assert {each["since"] for each in run(Task, "list", "--json").json["tasks"]} == {"2023-11-14T22:13:20Z"}
+
+
+PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
+
+
+@pytest.mark.parametrize(("attributes", "key"), [({}, 1), (PAIR, ["a", 7])])
+def test_a_key_is_the_same_in_every_document(make, run, attributes, key):
+    Task = with_roles(make, attributes=ERROR | attributes)
+    run(
+        Task,
+        "put",
+        json.dumps({"site": "a", "page": 7, "error": "ValueError"} if attributes else {"error": "ValueError"}),
+    )
+    written = json.dumps(key)
+    documents = [*run(Task, "list", "--json").json["tasks"], *run(Task, "history", written, "--json").json]
+    documents += [run(Task, "peek", written, "--json").json, run(Task, "tail", written, "--once", "--json").json]
+    assert [each["key"] for each in documents] == [key] * 4
+
+
+@pytest.mark.parametrize("width", [120, 80, 40, 20])
+def test_a_terminal_of_any_width_shows_numbers_and_filters_whole(make, run, monkeypatch, width):
+    Task = with_roles(make, tube_stats=["a", "b", "c"])
+    Task.xq.put_many(tasks(1_000, tube="a"))
+    fail(Task, "ValueError: " + "a long story " * 20)
+    bring(Task, "T")
+    (group,) = run(Task, "failures", "--json").json["groups"]
+    (session,) = Task.xq.processes()
+    monkeypatch.setenv("COLUMNS", str(width))
+    whole = {
+        "failures": ["1", "B:1", *group["filter"].split()],
+        "sessions": [session.session, "1", "False", "gone"],
+        "stats": ["1000", "X-R", "R-T"],
+        "list": ["1000", "R", "age"],
+    }
+    for command, words in whole.items():
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        said = run(Task, command)
+        assert {*words} <= {*said.split()}, said
+        if "─" in said:
+            assert max(map(len, said.splitlines())) <= width
 
 
 def test_failures_are_shown_in_groups(make, run, monkeypatch):
@@ -255,7 +317,9 @@ def test_the_transitions_of_a_task_are_shown(make, run):
     assert len(run(Task, "history").lines) == 5
     last = run(Task, "history", "-n", 2)
     assert [line[3] for line in last.lines[1:]] == ["T", "X"]
-    assert last.errors == "the last 2; there are earlier ones: -n shows more\n"
+    assert last.errors == "there are earlier ones: --before 3\n"
+    before = run(Task, "history", "-n", 2, "--before", 3)
+    assert ([line[3] for line in before.lines[1:]], before.errors) == (["X", "R"], "")
     (acked,) = run(Task, "history", 1, "-n", 1, "--json").json
     assert (acked["event"], acked["seconds_in_source"]) == ("ack", 0)
     moves = [line.split()[3] for line in run(Task, "tail", "--once").splitlines()]

@@ -30,12 +30,10 @@ class PlainFlags:
         return found
 
 
-class Command(PlainFlags, TyperCommand):
-    """A command of xq."""
+class Command(PlainFlags, TyperCommand): ...
 
 
-class Group(PlainFlags, TyperGroup):
-    """The program."""
+class Group(PlainFlags, TyperGroup): ...
 
 
 app = typer.Typer(

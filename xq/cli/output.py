@@ -26,6 +26,10 @@ class Text(str):
 class Fields(dict[str, Any]):
     """Values that have columns of their own; where these do not fit, they are one text."""
 
+    @property
+    def text(self) -> Text:
+        return Text("  ".join(f"{name}: {shown(value)}" for name, value in self.items()))
+
 
 class Answer(NamedTuple):
     """What a command has to say: a document for --json, what people see of it, words for stderr, and an exit code.
@@ -72,14 +76,10 @@ def print_lines(lines: Iterable[Any]) -> None:
 
 
 class _Column(NamedTuple):
-    name: str
-    texts: list[str]
+    texts: list[str]  # the name first
     least: int  # columns of the screen
     most: int
     is_number: bool
-
-    def lines(self, width: int) -> Iterator[str]:
-        return (fitted(text, width, self.is_number) for text in (self.name, *self.texts))
 
 
 def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
@@ -87,23 +87,22 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
 
     Texts and the Fields of rows are cut. Where the others do not fit, each row is a block of lines.
     """
-    spread = [_spread(row) for row in rows]
-    for each in (spread, [_joined(row) for row in rows]):
-        columns = _columns(each)
+    for joined in (False, True):
+        columns = _columns([_flat(row, joined) for row in rows])
         left = width - sum(column.least for column in columns) - GAP * (len(columns) - 1)
         if columns and left >= 0:
-            parts, total = [], -GAP
+            parts = []
             for column in columns:
-                more = min(left, column.most - column.least)
-                left, total = left - more, total + column.least + more + GAP
-                parts.append(column.lines(column.least + more))
-            head, *others = ((" " * GAP).join(line).rstrip() for line in zip(*parts, strict=True))
-            yield from (head, "─" * total, *others)
+                wide = min(column.most, column.least + left)
+                left -= wide - column.least
+                parts.append([fitted(text, wide, column.is_number) for text in column.texts])
+            head, *others = ((" " * GAP).join(line) for line in zip(*parts, strict=True))
+            yield from (head.rstrip(), "─" * cells(head), *map(str.rstrip, others))
             return
-    for row in spread:
-        texts = {name: shown(value) for name, value in row.items() if value not in (None, "")}
+    for place, row in enumerate(rows):
+        texts = {name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")}
+        yield from ([""] if place else [])
         yield from block(texts)
-        yield ""
 
 
 def block(texts: Mapping[str, str]) -> Iterator[str]:
@@ -112,30 +111,25 @@ def block(texts: Mapping[str, str]) -> Iterator[str]:
     return (f"{fitted(name, most)}  {text}".rstrip() for name, text in texts.items())
 
 
+def _flat(row: Mapping[str, Any], joined: bool) -> dict[str, Any]:
+    """Return a row with its Fields as columns of their own, or joined to one text."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        is_one = joined or not isinstance(value, Fields)
+        found |= {name: value.text if isinstance(value, Fields) else value} if is_one else value
+    return found
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
     found = []
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        there = [value for value in values if value not in (None, "")]
-        if there:
-            texts = [shown(value) for value in values]
-            most = max(map(cells, (name, *texts)))
+        if there := [value for value in values if value not in (None, "")]:
+            most = max(map(cells, texts := [name, *map(shown, values)]))
             is_text = any(isinstance(value, (Text, dict, list)) for value in there)
             least = min(most, max(LEAST, cells(name))) if is_text else most
-            found.append(_Column(name, texts, least, most, all(isinstance(value, (int, float)) for value in there)))
+            found.append(_Column(texts, least, most, all(isinstance(value, (int, float)) for value in there)))
     return found
-
-
-def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    parts = (value if isinstance(value, Fields) else {name: value} for name, value in row.items())
-    return {name: value for part in parts for name, value in part.items()}
-
-
-def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
-    def text(value: Any) -> Any:
-        return Text("  ".join(f"{name}: {shown(each)}" for name, each in value.items()))
-
-    return {name: text(value) if isinstance(value, Fields) else value for name, value in row.items()}
 
 
 def cells(text: str) -> int:

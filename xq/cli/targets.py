@@ -138,7 +138,9 @@ def connected(target: Queue | str) -> Iterator[Queue]:
             raise
         if kind in REFUSALS:
             why = error.args[-1] if error.args else error  # MariaDB has a number before; PostgreSQL the row behind
-            raise Error(f"the table of {queue.name} does not accept the task: {str(why).partition(chr(10))[0]}") from error
+            raise Error(
+                f"the table of {queue.name} does not accept the task: {str(why).partition(chr(10))[0]}"
+            ) from error
         raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 
 

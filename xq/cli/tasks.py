@@ -96,15 +96,14 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
-    groups = queue.failures(wanted, n)
+    groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
         {
             "tasks": group.count if groups.ended else counted(group.count, False),
             "states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in group.states.items()),
             "error": Text(group.title),
-            "last": moment(group.last),
-            "one key": key_text(group.key),
+            "last": f"{spent(now - group.last)} ago" if group.last else "",
             "filter": group.filter,
         }
         for group in groups
@@ -128,8 +127,8 @@ def history(
         for each in found[-n:]
     ]
     rows = [
-        {"at": exactly(each["at"])}
-        | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
+        {"at": exactly(each["at"]), "key": key_text(each["key"])}
+        | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
         | {"after": spent(each["seconds_in_source"]), "by": Text(by(each))}
         for each in told
     ]
@@ -199,7 +198,10 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
         if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
             fields[name] = at.replace(tzinfo=UTC)
-    told = {"key": _key([fields[name] for name in adapter.store.key]), "state": adapter.state_of(fields[roles["status"]])}
+    told = {
+        "key": _key([fields[name] for name in adapter.store.key]),
+        "state": adapter.state_of(fields[roles["status"]]),
+    }
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 
@@ -230,10 +232,10 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
     Without empty ones, and of the columns of xq's own without all but the error and the attempts.
     """
     roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
-    taken, first = {}, [roles[role] for role in ("error", "attempts") if role in roles]
+    taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key if isinstance(key, tuple) else [key])): session for key, session, _ in queue.taken()}
-    hidden = {*queue.adapter.store.key, roles["owner"], *first, *(field.name for field in own.values())}
+    hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
         lines = {
@@ -242,7 +244,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         }
         since, key = each.get("since"), key_text(each["key"])
         row = {"key": key, "state": each["state"], "age": spent(since and now - since.timestamp())}
-        row |= {name: _cell(queue, name, lines[name]) for name in first} | {"session": taken.get(key)}
+        row |= {role: _cell(queue, name, lines[name]) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: _cell(queue, name, value) for name, value in lines.items() if name not in without}
         # A field that is named as one of these has a dot before it.

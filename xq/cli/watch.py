@@ -168,7 +168,6 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
     _, oldest, standstill = inspection.ready()
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
-    page = queue.find(f"state:{state}", ROWS)
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
@@ -180,7 +179,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
         "paused": queue.paused(),
         "errors": {group.title: group.count for group in failed},
         "state": state,
-        "tasks": [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)],
+        "tasks": [described(queue, each) for each in queue.by_state(queue.statuses[state], ROWS)],
     }
 
 
