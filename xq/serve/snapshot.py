@@ -29,6 +29,7 @@ PAST: Final = 5_000  # transitions of the history that fill the chart
 THREADS: Final = 4  # calls of pages on a database at a time
 OPERATIONS: Final = 2  # operations on a database at a time; others wait for their turn
 HANGS: Final = 10.0  # seconds without an answer, after which a database does not answer, and its pages are refused
+PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a lock: proxies give up after 60
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two tries of a page to get a thread
 OLD: Final = 4  # looks, after which numbers are shown with their age
@@ -139,21 +140,23 @@ class Look:
         return silent if silent >= HANGS else 0.0
 
     async def call(self, call: Callable[[], R]) -> R:
-        """Make a call on the database in a thread. Raises HTTPException as soon as the database hangs."""
-        self._refuse()
+        """Make a call on the database in a thread. Raises HTTPException if it takes too long, or the database hangs."""
+        began = time.monotonic()
+        self._refuse(began)
         while not self._room.acquire(blocking=False):
             await asyncio.sleep(TICK)
-            self._refuse()
+            self._refuse(began)
         answer = asyncio.wrap_future(_begun(partial(copy_context().run, call), self._room.release))
         try:
             while not (await asyncio.wait([answer], timeout=1))[0]:
-                self._refuse("A change that was asked for may still be made.")
+                self._refuse(began, "A change that was asked for may still be made.")
             return answer.result()
         finally:
             answer.cancel()  # else a late one reaches an event loop that may be closed
 
-    def _refuse(self, but: str = "Try again later.") -> None:
-        if silent := self.hangs():
+    def _refuse(self, began: float, but: str = "Try again later.") -> None:
+        waited = time.monotonic() - began
+        if silent := self.hangs() or (waited if waited > PATIENCE else 0.0):
             names = ", ".join(entry.name for entry in self.entries[:3])
             raise HTTPException(503, f"The database of {names} has not answered for {silent:.0f} s. {but}")
 
