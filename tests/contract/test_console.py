@@ -148,7 +148,7 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
         pages.dig(key)
     pages.pause()
     page = shown(browse(pages), "/q/Task/task", key=key)
-    assert {"task 0", "the queue is paused: resume() ends that"} <= set(texts(page))
+    assert {"task 0", "the queue is paused: xq resume TARGET ends that"} <= set(texts(page))
     assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "bury", "dig"]
     assert ("the mail server is back" in page, '<svg class="bar"' in page) == (True, True)
 

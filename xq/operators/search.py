@@ -138,11 +138,11 @@ class Search(Generic[T]):
             (state,) = meant.states
             if walk := dialect.in_order(state, meant.of_tube):
                 return walk
-            if (walk := dialect.of_few(state)) and self._has_all(walk, state):
+            if (walk := dialect.of_few(state)) and self._are_few(walk, state):
                 return walk
         return dialect.by_keys(meant.states, meant.keys)
 
-    def _has_all(self, walk: Walk, state: str) -> bool:
+    def _are_few(self, walk: Walk, state: str) -> bool:
         """Return whether a walk has all tasks in a state, and these are few. An index of times lacks those without."""
         n = stats(self.database.counters(), self.machine.states).counts[state]
         return n <= FEW and bool(self._run(self.database.dialect.number_in(walk), n=FEW + 1)[0][0] == n)

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from starlette.exceptions import HTTPException
 
 from xq.core.machine import READY
+from xq.operators.ages import Age
 from xq.operators.inspection import percentiles
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
@@ -45,7 +46,7 @@ class Now:
     error: str = ""  # why there are no numbers
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Sequence[str | None] = ()
-    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
+    oldest: Age | None = None  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
     past: Sequence[Totals] = ()
     spans: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # percentiles in each state, in seconds
@@ -74,7 +75,7 @@ ORDERS: Final[Mapping[str, Callable[[Now], float]]] = {
     "ready": lambda now: now.counts.get("R", 0),
     "taken": lambda now: now.counts.get("T", 0),
     "buried": lambda now: now.counts.get("B", 0),
-    "oldest": lambda now: now.oldest or 0,
+    "oldest": lambda now: now.oldest.seconds if now.oldest else 0,
     "finished": lambda now: now.rates[1] or 0 if now.rates else 0,
 }
 
@@ -171,7 +172,7 @@ class Look:
             spent = inspection.durations()
             self.spans[entry.slug] = {state: percentiles(spent[state]) for state in spent}
         if entry is self.entries[0]:
-            self.sessions = inspection.online()
+            self.sessions = {*inspection.online()}
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None
         spans = self.spans.get(entry.slug, {})
         return Now(entry, at, "", stats.counts, queue.paused(), oldest, rates(past), [*past], spans)
