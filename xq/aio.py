@@ -289,6 +289,8 @@ class Aio(Generic[T]):
     sessions = twin(Queue.sessions)
     processes = twin(Queue.processes)
     oldest_ready = twin(Queue.oldest_ready)
+    standstill = twin(Queue.standstill)
+    room = twin(Queue.room)
     stats = twin(Queue.stats)
     queue_stats = stats
     why = twin(Queue.why)

@@ -23,9 +23,8 @@ from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
-from xq.operators.inspection import Inspection
+from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
-from xq.operators.oldest_ready import OldestReady
 from xq.operators.operations import Operations
 from xq.operators.search import Search
 from xq.pipeline.archive import Archive
@@ -89,9 +88,8 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
-        self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
+        self._inspection = Doctor(database, self._tasks, machine, self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
-        self._oldest_ready = OldestReady(machine, self._inspection, self._search)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
         in_doubt = InDoubtTakes(batches)
@@ -603,12 +601,8 @@ class Queue(Operators[T]):
         return sum(counts.values()) if letter is None else counts[letter]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        """Return (key, uuid of the session, time in seconds since 1970) of each taken task."""
-        found = []
-        for *key, token in self._database.execute(self._database.dialect.taken):
-            session, since = sessions.owner_of(token) if token else (None, None)
-            found.append((self._tasks.app_key(tuple(key)), session, since))
-        return found
+        """Return (key, uuid of the session, time in seconds since 1970) of each taken task, the longest first."""
+        return self._inspection.taken()
 
     def waiting(self) -> list[tuple[Any, str, float]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each call of `wait`.

@@ -58,17 +58,18 @@ class HistoryTable(Terms):
         )
 
     def history(self, of: Iterable[str]) -> str:
-        """Return a query of the history, with the time in each state. `of` has key, after, since or until."""
+        """Return a query of the history, with the time in each state. `of` has key, after, before, since or until."""
         conditions = {
             "key": f"{self.quote('key')} = {self.key_in_history([f':k{i}' for i in range(len(self.keys))])}",
             "after": "id > :after",
+            "before": "id < :before",
             "since": "at_us >= :since",
             "until": "at_us < :until",
         }
-        asked = [conditions[name] for name in of if name not in ("key", "after")]
+        asked = [conditions[name] for name in of if name in ("since", "until")]
         if self.history_kept < math.inf:
             asked.append(f"at_us >= {self._forgotten_before}")
-        which = [conditions[name] for name in of if name in ("key", "after")]
+        which = [conditions[name] for name in of if name in ("key", "after", "before")]
         within = f" WHERE {' AND '.join(which)}" if which else ""
         columns = ", ".join(map(self.quote, self.history_columns))
         # The conditions of time are outside: the previous transition of a task may be older.

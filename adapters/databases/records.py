@@ -81,7 +81,6 @@ class Records(Terms):
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     processes = f"SELECT uuid, since, host, pid, program FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
-    process = f"SELECT host, pid, program FROM {SESSIONS} WHERE uuid = :uuid AND queue = ''"
     deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid IN (:uuids) AND queue = :queue"
 
     @property
@@ -137,18 +136,12 @@ class Records(Terms):
         owners = (uuid, f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return [*([owners] if self.machine.settings.reaped else []), ("session", self.waits)]
 
-    @property
-    def orphans(self) -> str:
-        """Returns a query of unregistered sessions that wait in this queue or own tasks to reap.
+    @staticmethod
+    def orphans_of(queues: Sequence[Records]) -> str:
+        """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
 
         It reads all taken tasks.
         """
-        found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._mentions)
-        return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
-
-    @staticmethod
-    def orphans_of(queues: Sequence[Records]) -> str:
-        """Return a query of (index of the queue, session): `orphans` of several queues."""
         mentions = " UNION ALL ".join(
             f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
             for place, of in enumerate(queues)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
 # The declared types that have the affinity REAL of SQLite, by its rules: those that come first are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
 TIMERS = ("runat", "deadline")  # roles of columns that only the queue writes
+# The columns of a key. Peewee reads information_schema, which hides the keys from a user that has SELECT alone.
+KEY = """
+SELECT attname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indrelid
+CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
+JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = number
+WHERE indisprimary AND relname = %s AND relnamespace = COALESCE(%s, current_schema())::regnamespace ORDER BY place
+"""
 
 
 def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:
@@ -79,8 +87,14 @@ def _connected(where: str) -> Iterator[pw.Database]:
     file = str(found.database)
     if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
         raise Error(f"there is no file {shown(file)}")  # SQLite would make an empty one
+    if isinstance(found, pw.PostgresqlDatabase):
+        found.get_primary_keys = partial(_key_of, found)  # type: ignore[method-assign]
     with database_errors(), found.connection_context():
         yield found
+
+
+def _key_of(found: pw.Database, table: str, schema: str | None = None) -> list[str]:
+    return [name for (name,) in found.execute_sql(KEY, (table, schema)).fetchall()]
 
 
 @contextmanager

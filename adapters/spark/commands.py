@@ -59,7 +59,7 @@ def archive(
     ask(f"Move the done tasks of {target} to {out}, and delete them from the database?", yes)
     with _session([target]) as (spark, session, (found,)):
         moved = spark.archive(session, found, out, before)
-    Answer(moved._asdict(), words=str(moved)).print(json)
+    Answer(moved._asdict(), [], str(moved)).print(json)
 
 
 @spark.command()
@@ -67,7 +67,7 @@ def restore(target: Target, out: Out, json: Json = False) -> None:
     """Put the tasks of an archive that the table lacks back into it, as done. The files stay."""
     with _session([target]) as (spark, session, (found,)):
         n = spark.restore(session, found, out)
-    Answer({"restored": n}, words=f"{n:,} tasks are back").print(json)
+    Answer({"restored": n}, [], f"{n:,} tasks are back").print(json)
 
 
 @spark.command()

@@ -117,6 +117,23 @@ def test_the_overview_has_the_exact_numbers_of_models_handles_and_tubes(pages, m
     assert "ann" in shown(here, f"/q/{slug}")
 
 
+def test_the_overview_finds_queues_orders_them_and_folds_what_is_more_than_fifty(make_shared):
+    tubes = xq.Tubes(make_shared.db)
+    many = [tubes.create_tube(f"tube {place}", "fifo") for place in range(52)]
+    many[51].put("work")
+    here = visitor(serve.app(many))
+
+    def names(**query: Any) -> list[str]:
+        return [row[0] for row in cells(shown(here, "/", **query))]
+
+    assert (len(names()), "50 of 52 queues" in " ".join(texts(shown(here, "/"))), len(names(all=1))) == (50, True, 52)
+    assert names(by="ready")[:2] == ["tube 51", "tube 0"]
+    assert names(find="TUBE 3") == ["tube 3", *(f"tube {place}" for place in range(30, 40))]
+    (events,) = re.findall(r'data-events="([^"]+)"', shown(here, "/", find="tube 51"))
+    part = next(line[6:] for line in here.get(html.unescape(events)).text.splitlines() if line.startswith("data: "))
+    assert [row[0] for row in cells(json.loads(part))] == ["tube 51"]
+
+
 def test_tasks_are_filtered_and_paged_both_ways(pages):
     keys = buried(pages, 60)
     pages.put({"name": "another"})
@@ -161,7 +178,7 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
         pages.dig(key)
     pages.pause()
     page = shown(browse(pages), "/q/Task/task", key=key)
-    assert {"task 0", "the queue is paused: resume() ends that"} <= set(texts(page))
+    assert {"task 0", "the queue is paused: xq resume TARGET ends that"} <= set(texts(page))
     assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "bury", "dig"]
     assert ("the mail server is back" in page, '<svg class="bar"' in page) == (True, True)
 

@@ -271,7 +271,7 @@ def test_a_sequence_has_the_values_of_the_application_wherever_the_own_columns_a
 
 @pytest.mark.parametrize("role", ["priority", "tube", "unique"])
 def test_a_role_that_is_the_applications_has_no_column_of_xq(make, role):
-    with pytest.raises(xq.ConfigurationError, match=f"role '{role}': Task has no field True"):
+    with pytest.raises(xq.ConfigurationError, match=f"role '{role}' is a field of your own: add one"):
         xq.upgrade(make.model(), fields={role: True})
 
 

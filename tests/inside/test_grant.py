@@ -18,6 +18,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, Work, eventually
 from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.tables import queue_of
 from xq.runtime.workers.attempts import Attempts
 from xq.sessions import session as sessions
 
@@ -63,14 +64,14 @@ class Land:
         features, roles = self.kind
         return xq.upgrade(live(db).model(), {role: role for role in ("status", *roles)}, features, methods=False)
 
-    def user(self, on_task: str = "") -> str:
-        """A new user; with rights on the table of the tasks, where these are named, and all on the tables of xq."""
+    def user(self, on_task: str = "", on_others: str = "SELECT, INSERT, UPDATE, DELETE") -> str:
+        """A new user; with rights on the table of the tasks, where these are named, and on the tables of xq."""
         user = f"u{next(_numbers)}"
         self.server.run(f"CREATE {self.role} {user}{' LOGIN' if self.is_postgres else ''}", self.name)
         self.users.append(user)
         if on_task:
             for table in self.owner.get_tables():
-                rights = on_task if table == "task" else "SELECT, INSERT, UPDATE, DELETE"
+                rights = on_task if table == "task" else on_others
                 self.server.run(f"GRANT {rights} ON {table} TO {user}", self.name)
             rights = "USAGE ON ALL SEQUENCES IN SCHEMA public"
             if not self.is_postgres:
@@ -154,6 +155,15 @@ def test_a_user_who_may_only_read_looks_for_problems(land):
         mine = land.of(one)
         assert mine.check() == []
         assert mine.doctor()[-1].what == "ready tasks: 1, and no process takes"
+
+
+def test_select_alone_is_enough_to_name_a_queue_by_a_url_and_to_look_at_it(land):
+    queue = land.queue("all")
+    queue.put({"name": "a"})
+    url = land.server.url(land.name).replace(land.server.USER, land.user("SELECT", "SELECT"))
+    mine = queue_of(url, "task")
+    with mine.model._meta.database.connection_context():
+        assert (mine.stats().counts["R"], mine.find().tasks[0].name, mine.check()) == (1, "a", [])
 
 
 @pytest.mark.parametrize("kind", ["all", "utube", "plain"])

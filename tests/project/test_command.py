@@ -70,9 +70,12 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm"} | more
 
 
+def piped(folder: Path) -> dict[str, Any]:
+    return {"cwd": folder, "env": environment(), "capture_output": True, "text": True, "timeout": STUCK}
+
+
 def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=STUCK)
+    return subprocess.run([sys.executable, "-c", code], **piped(folder))
 
 
 def command(*arguments: str) -> list[str]:
@@ -104,7 +107,8 @@ def started(folder: Path, *arguments: str, **more: Any) -> Iterator[Any]:
 
 
 def test_the_command_line_imports_no_database_and_says_what_it_needs(tmp_path):
-    code = "import sys, xq.cli.app; print({'peewee', 'django', 'pydantic_core', 'apscheduler'} & set(sys.modules))"
+    slow = {"peewee", "django", "pydantic_core", "apscheduler", "xq.core.machine", "xq.core.values"}
+    code = f"import sys, xq.cli.app; print({slow} & set(sys.modules))"
     assert python(tmp_path, code).stdout == "set()\n"
     ran = python(tmp_path, "import sys; sys.modules['typer'] = None; import xq.cli; xq.cli.main()")
     needs = "xq: the command line needs typer: pip install '.[cli]' in the checkout of xq\n"
@@ -137,9 +141,9 @@ def test_tail_follows_the_transitions_and_its_reader_may_end_early(app):
         assert "X-R put" in tail.stdout.readline()
         xq(app, "kill", "app:Page", "1", "--yes")
         assert "R-X kill" in tail.stdout.readline()
-    for line in ("tail app:Page --once", "--help", "stats app:Page", "ddl app:Page"):
-        piped = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m xq {line} | true"]
-        ran = subprocess.run(piped, cwd=app, env=environment(), capture_output=True, text=True)
+    for line in ("tail app:Page --once", "--help", "stats app:Page", "stats app:Page --json", "ddl app:Page"):
+        shell = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m xq {line} | true"]
+        ran = subprocess.run(shell, **piped(app))
         assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -215,8 +219,14 @@ def test_what_destroys_asks_on_a_terminal(app):
 def test_a_narrow_terminal_shows_key_state_and_error_of_wide_tasks(app):
     xq(app, "put", "app:Page", '{"id": 1234567, "error": "ValueError: no such page"}')
     with on_a_terminal(app, "list", "app:Page") as (terminal, process):
-        assert re.search(r"1234567 +R +ValueError: no such page", read_until(terminal, "no such page"))
+        assert re.search(r"1234567 +R .* ValueError: no such page", read_until(terminal, "no such page"))
         assert process.wait(STUCK) == 0
+
+
+def test_a_full_disk_is_one_line(app):
+    for line in ("--version", "stats app:Page", "stats app:Page --json"):
+        ran = subprocess.run(["bash", "-c", f"{sys.executable} -m xq {line} > /dev/full"], **piped(app))
+        assert (ran.returncode, ran.stderr) == (1, "xq: [Errno 28] No space left on device\n")
 
 
 # a plain table

@@ -13,6 +13,7 @@ from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
 from xq.runtime.workers.lines import MOST, Lines
 from xq.runtime.workers.threads import Budget
+from xq.serve import charts
 
 
 @pytest.mark.parametrize("looked", [False, True])
@@ -69,3 +70,18 @@ def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(m
     taken.start()
     assert taken.next_at == now + 45
     assert added == [taken]
+
+
+def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_where_nothing_moved():
+    past = charts.Past()
+    for at, done in ((0.0, 0), (15.0, 0), (30.0, 30), (45.0, 30), (60.0, 30)):
+        past.add(at, (60, done, 0))
+    found = charts.chart(past, 1_800_000_000.0, 1)
+    assert (found.most, charts.rates(past)) == (2.0, [0.0, 0.0, 0.0])
+    assert found.lines == {
+        "put": "M3555,34.0 M3570,34.0 M3585,34.0 M3600,34.0",
+        "finished": "M3555,34.0 L3570,4.0 L3585,34.0 M3600,34.0",
+        "failed": "M3555,34.0 M3570,34.0 M3585,34.0 M3600,34.0",
+    }
+    assert found.points[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
+    assert charts.chart([*past][:1], 0.0, 4).lines == {}

@@ -29,5 +29,14 @@ def main() -> None:
     except (SystemExit, BrokenPipeError) as end:
         if BrokenPipeError not in (type(end), type(end.__context__)):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of the output has seen enough
-        sys.exit(0)
+        _close()
+        sys.exit(0)  # the reader of the output has seen enough
+    except OSError as error:  # of the output: the disk is full
+        _close()
+        print(f"xq: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _close() -> None:
+    """Drop what is not written yet: Python writes it at its end, and fails again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from xq.cli.output import Answer, ask
 from xq.cli.targets import Actor, Queue, Reason, Yes
@@ -22,7 +22,8 @@ DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless 
 def act(
     queue: Queue,
     event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
-    filter: Annotated[str, Argument(metavar="FILTER", help="which tasks, as 'state:buried error:Timeout'")],
+    filter: Annotated[str, Argument(metavar="[FILTER]", help="which tasks, as 'state:buried error:Timeout'")] = "",
+    every: Annotated[bool, Option("--all", help="All tasks, without a filter.")] = False,
     reason: Reason = None,
     actor: Actor = None,
     delay: Annotated[float | None, Option(help="Seconds until the tasks are ready.")] = None,
@@ -31,6 +32,8 @@ def act(
     yes: Yes = False,
 ) -> Answer:
     """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks. Ctrl-C ends it after its chunk."""
+    if every == bool(filter.strip()):
+        raise BadParameter("say which tasks: a FILTER, or --all")
     options: dict[str, Any] = {} if delay is None else {"delay": delay}
     operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
@@ -43,7 +46,7 @@ def act(
         return Answer(content, table(queue, told), f"{event} would move {n} tasks{looked}")
     if event in DESTROY or sys.stdin.isatty():
         rows = f", and delete their rows of the table {queue.adapter.store.table}" if event == "kill" else ""
-        ask(f"{event} {n} tasks of {queue.name} ({filter}){rows}?", yes)
+        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){rows}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)
     skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
     left = "" if operation.state == "done" else "; it was cancelled, and the same command moves the others"

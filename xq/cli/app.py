@@ -5,19 +5,40 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from xq.cli import acts, queues, tasks, tubes, watch, work
 from xq.cli.output import Answer
-from xq.cli.targets import Json, Target, connected
+from xq.cli.targets import Json, Target, connected, public
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
 
+
+class PlainFlags:
+    """A command whose help has no <bool> behind a flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return found
+
+
+class Command(PlainFlags, TyperCommand): ...
+
+
+class Group(PlainFlags, TyperGroup): ...
+
+
 app = typer.Typer(
     name="xq",
+    cls=Group,
     no_args_is_help=True,
     suggest_commands=False,  # the nearest name may be that of one that destroys
     pretty_exceptions_enable=False,
@@ -30,6 +51,7 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
 
     def run(target: Target, json: Json = False, **given: Any) -> None:
         with connected(target) as queue:
+            queue.adapter.inspection.target = quote(public(target))
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()
@@ -68,6 +90,6 @@ def xq(
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(cls=Command, rich_help_panel=panel)(command)
 for point in entry_points(group=ADAPTERS):
     point.load()(app)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as parser
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -14,13 +15,26 @@ from xq.core.errors import Error
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 DIGITS = 32  # bytes up to which a value of bytes is shown in hexadecimal digits, as a key is
-KEPT = 3  # columns that a narrow terminal narrows after the others, each to half of its width
+LEAST = 12  # columns of the screen that a text has
+GAP = 2  # columns of the screen between two of a table
+
+
+class Text(str):
+    """A text that a narrow terminal cuts. Numbers, keys, times and filters are shown whole."""
+
+
+class Fields(dict[str, Any]):
+    """Values that have columns of their own; where these do not fit, they are one text."""
+
+    @property
+    def text(self) -> Text:
+        return Text("  ".join(f"{name}: {shown(value)}" for name, value in self.items()))
 
 
 class Answer(NamedTuple):
     """What a command has to say: a document for --json, what people see of it, words for stderr, and an exit code.
 
-    People see lines, and tables: lists of rows, which are dictionaries. Without `lines` the document is such a list.
+    People see lines, and tables: lists of rows, as `table` takes them. Without `lines` the document is such a list.
     """
 
     content: Any
@@ -33,15 +47,7 @@ class Answer(NamedTuple):
         if json:
             print(json_text(self.content))
         else:
-            from rich.console import Console
-
-            # Without a terminal it is as wide as its longest line, so that a program can read it.
-            console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-            for line in [self.content] if self.lines is None else self.lines:
-                if isinstance(line, str):
-                    print(printable(line))
-                elif line:
-                    console.print(table(line, console.width))
+            print_lines([self.content] if self.lines is None else self.lines)
         if self.words and (self.code or not json):
             say(self.words)
         if self.code:
@@ -61,22 +67,85 @@ def json_text(content: Any, indent: int | None = 2) -> str:
     return parser.dumps(known, indent=indent, ensure_ascii=ascii)
 
 
-def table(rows: Sequence[Mapping[str, Any]], width: int) -> Any:
-    """Return rows as a table of Rich, without the columns that have no value."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+def print_lines(lines: Iterable[Any]) -> None:
+    """Print lines and tables. A terminal has a width; what reads a pipe gets every value whole."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in lines:
+        for text in [printable(line)] if isinstance(line, str) else table(line, width):
+            print(text)
 
-    found = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    there = dict.fromkeys(name for row in rows for name in row)
-    there = {name: None for name in there if any(row.get(name) not in (None, "") for row in rows)}
-    for place, name in enumerate(there):
-        numbers = all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
-        most = width // 2 if place < KEPT else None
-        found.add_column(Text(name), justify="right" if numbers else "left", no_wrap=place < KEPT, max_width=most)
-    for row in rows:  # Text: what tasks hold is no markup
-        found.add_row(*(Text(shown(row.get(name)), no_wrap=True, overflow="ellipsis") for name in there))
+
+class _Column(NamedTuple):
+    texts: list[str]  # the name first
+    least: int  # columns of the screen
+    most: int
+    is_number: bool
+
+
+def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    """Yield the lines of a table that is `width` columns of the screen wide. Columns without a value are left out.
+
+    Texts and the Fields of rows are cut. Where the others do not fit, each row is a block of lines.
+    """
+    for joined in (False, True):
+        columns = _columns([_flat(row, joined) for row in rows])
+        left = width - sum(column.least for column in columns) - GAP * (len(columns) - 1)
+        if columns and left >= 0:
+            parts = []
+            for column in columns:
+                wide = min(column.most, column.least + left)
+                left -= wide - column.least
+                parts.append([fitted(text, wide, column.is_number) for text in column.texts])
+            head, *others = ((" " * GAP).join(line) for line in zip(*parts, strict=True))
+            yield from (head.rstrip(), "─" * cells(head), *map(str.rstrip, others))
+            return
+    for place, row in enumerate(rows):
+        texts = {name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")}
+        yield from ([""] if place else [])
+        yield from block(texts)
+
+
+def block(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each name and its text, which the terminal folds."""
+    most = max(map(cells, texts), default=0)
+    return (f"{fitted(name, most)}  {text}".rstrip() for name, text in texts.items())
+
+
+def _flat(row: Mapping[str, Any], joined: bool) -> dict[str, Any]:
+    """Return a row with its Fields as columns of their own, or joined to one text."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        is_one = joined or not isinstance(value, Fields)
+        found |= {name: value.text if isinstance(value, Fields) else value} if is_one else value
     return found
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
+    found = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        if there := [value for value in values if value not in (None, "")]:
+            most = max(map(cells, texts := [name, *map(shown, values)]))
+            is_text = any(isinstance(value, (Text, dict, list)) for value in there)
+            least = min(most, max(LEAST, cells(name))) if is_text else most
+            found.append(_Column(texts, least, most, all(isinstance(value, (int, float)) for value in there)))
+    return found
+
+
+def cells(text: str) -> int:
+    """Return how many columns of the screen a text has."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def fitted(text: str, width: int, right: bool = False) -> str:
+    """Return a text of so many columns of the screen: cut, or with blanks behind it, or before it."""
+    from rich.cells import set_cell_size
+
+    if (blanks := width - cells(text)) < 0:
+        return f"{set_cell_size(text, width - 1)}…"
+    return " " * blanks + text if right else text + " " * blanks
 
 
 def shown(value: Any, most: int = sys.maxsize) -> str:

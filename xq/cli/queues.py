@@ -14,7 +14,6 @@ from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
 from xq.core.errors import Error
 from xq.core.words import NAMES
-from xq.operators.filters import quoted
 
 MOST = 20  # words of a column that upgrade shows
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
@@ -36,7 +35,7 @@ def stats(target: Target, json: Json = False) -> None:
 
 def _numbers(name: str, numbers: Any, paused: list[str | None]) -> Answer:
     states = [
-        {"state": state, "": NAMES.get(state, ""), "tasks": n}
+        {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
         | {tube: of.counts[state] for tube, of in numbers.tube.items()}
         for state, n in numbers.counts.items()
     ]
@@ -102,6 +101,8 @@ def schedule(
 
 def _pauses(name: str, done: str, help: str) -> Callable[..., Answer]:
     def call(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+        from xq.operators.filters import quoted
+
         was = tube in queue.paused()
         getattr(queue, name)(tube, actor=actor, reason=reason)
         of, still = queue.name if tube is None else f"the tube {tube} of {queue.name}", pauses(queue.paused())

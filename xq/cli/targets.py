@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import getpass
 import importlib
 import pkgutil
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, BadParameter, Context, Option, echo
 
 from xq.core.errors import BadValue, Error, shown
-from xq.core.ports import ErrorKind
 
 if TYPE_CHECKING:
     from xq import handle
@@ -51,9 +51,11 @@ def found(text: str) -> Any:
                 "name one, as in xq worker module:function --queue URL#table"
             ) from error
         places = traceback.extract_tb(error.__traceback__)
+        names = dir(error.obj) if isinstance(error, AttributeError) else ()
+        near = difflib.get_close_matches(getattr(error, "name", None) or "", names)
         within = [each for each in places if each.filename not in ON_THE_WAY and not each.filename.startswith("<")]
         at = f" ({within[-1].filename}, line {within[-1].lineno})" if within else ""
-        what = f"{type(error).__name__}: {error}{at}"
+        what = f"{type(error).__name__}: {error}{at}{f'; is it {near[0]}?' if near else ''}"
         raise Error(f"{text} cannot be imported from this directory: {what}") from error
 
 
@@ -119,8 +121,11 @@ def public(text: str) -> str:
 def connected(target: Queue | str) -> Iterator[Queue]:
     """Use a queue, or the one that a target names, with a connection of its own.
 
-    Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails.
+    Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails, or refuses
+    the task.
     """
+    from xq.core.ports import REFUSALS, ErrorKind
+
     queue = queue_named(target) if isinstance(target, str) else target
     store = queue.adapter.store
     try:
@@ -129,8 +134,13 @@ def connected(target: Queue | str) -> Iterator[Queue]:
     except BadValue as error:
         raise BadParameter(str(error)) from error
     except Exception as error:
-        if isinstance(error, (Error, BrokenPipeError)) or store.classify(error) is ErrorKind.NOT_DATABASE:
+        if isinstance(error, (Error, BrokenPipeError)) or (kind := store.classify(error)) is ErrorKind.NOT_DATABASE:
             raise
+        if kind in REFUSALS:
+            why = error.args[-1] if error.args else error  # MariaDB has a number before; PostgreSQL the row behind
+            raise Error(
+                f"the table of {queue.name} does not accept the task: {str(why).partition(chr(10))[0]}"
+            ) from error
         raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as parser
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
@@ -12,15 +12,13 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, ask, moment, say, shown
+from xq.cli.output import Answer, Fields, Text, ask, block, moment, say, shown
 from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
-from xq.core.values import part_as_text
-from xq.core.words import lasting
-from xq.operators.filters import Term, parse
-from xq.operators.operations import act_on
+from xq.core.errors import BadValue, Error
+from xq.core.words import counted, lasting
 
 PER_PUT = 1_000  # tasks that one statement puts
-CELL, PEEKED = 60, 200  # characters of a value in a table of tasks, and in peek
+MOST = 200  # characters of a value that people see
 
 
 def put(
@@ -33,18 +31,18 @@ def put(
     """Put a task, and print its key."""
     given = {"delay": delay, "ttl": ttl, "ttr": ttr}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if task != "-":
-        told = described(queue, queue.put(_object(task), **options))
-        return Answer(told, [key_text(told["key"])])
     lines, n, last = ((at, text) for at, text in enumerate(sys.stdin, 1) if text.strip()), 0, 0
     try:
+        if task != "-":
+            told = described(queue, queue.put(_object(task), **options))
+            return Answer(told, [key_text(told["key"])])
         while batch := list(islice(lines, PER_PUT)):
             n += len(queue.put_many([_object(text, f"line {at:,}: ") for at, text in batch], **options))
             last = batch[-1][0]
-    except BaseException:
+    except BaseException as error:
         if n:
             say(f"{n:,} tasks are put, those of the lines up to {last:,}: go on behind these")
-        raise
+        raise (Error(str(error)) if isinstance(error, BadValue) else error) from error
     return Answer({"put": n}, [], f"{n:,} tasks put")
 
 
@@ -66,8 +64,8 @@ def peek(queue: Queue, key: Key) -> Answer:
     told = described(queue, queue.peek(key_of(queue, key)))
     first, *traceback = str(told["fields"].get(queue.roles.get("error")) or "").strip().splitlines() or [""]
     fields = told["fields"] | ({queue.roles["error"]: first} if traceback else {})
-    rows = [{"field": name, "value": _cell(queue, name, value, PEEKED)} for name, value in fields.items()]
-    return Answer(told, [[{"field": "state", "value": told["state"]}, *rows], *map(shown, traceback)])
+    texts = {name: shown(_cell(queue, name, value)) for name, value in fields.items()}
+    return Answer(told, [*block({"state": told["state"], **texts}), *map(shown, traceback)])
 
 
 def list_(
@@ -80,11 +78,13 @@ def list_(
 ) -> Answer:
     """List the tasks that a filter means: those of one state in the order of takes, else the newest first.
 
-    The table has the first 60 characters of each value, and --json the whole.
+    The table has the first 200 characters of each value, and --json the whole.
     """
+    from xq.operators.filters import Term, parse
+
     short = [Term(name, "=", (value,)) for name, value in (("state", state), ("tube", tube)) if value is not None]
     page = queue.find(parse(wanted).with_terms(*short), n, after)
-    told = [described(queue, each) for each in page.tasks]
+    told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
     words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
     words += "" if page.ended else f"; there may be more: --after {page.next}"
     content = {"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended}
@@ -96,15 +96,14 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
-    groups = queue.failures(wanted, n)
+    groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
         {
-            "tasks": group.count,
-            "states": " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
-            "error": group.title,
-            "last": moment(group.last),
-            "one key": key_text(group.key),
+            "tasks": group.count if groups.ended else counted(group.count, False),
+            "states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in group.states.items()),
+            "error": Text(group.title),
+            "last": f"{spent(now - group.last)} ago" if group.last else "",
             "filter": group.filter,
         }
         for group in groups
@@ -115,17 +114,25 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     return Answer(content, [rows], "" if groups and groups.ended else words)
 
 
-def history(queue: Queue, key: AnyKey = None, n: Many = 1_000) -> Answer:
+def history(
+    queue: Queue,
+    key: AnyKey = None,
+    n: Annotated[int, Option("-n", min=1, max=10_000, help="At most this many.")] = 1_000,
+    before: Annotated[int | None, Option(metavar="ID", help="Those before this transition.")] = None,
+) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
-    found = queue.adapter.inspection.last(n + 1, key_of(queue, key))
-    told = [transition(each) for each in found[-n:]]
+    found = queue.adapter.inspection.last(n + 1, key_of(queue, key), before)
+    told = [
+        transition(queue, each) | {"seconds_in_source": None if each.dur_us is None else each.dur_us / 1e6}
+        for each in found[-n:]
+    ]
     rows = [
-        {"at": exactly(each["at"])}
-        | {name: each[name] for name in ("key", "tube", "source", "target", "event", "attempt")}
-        | {"after": spent(each["seconds_in_source"]), "by": by(each)}
+        {"at": exactly(each["at"]), "key": key_text(each["key"])}
+        | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
+        | {"after": spent(each["seconds_in_source"]), "by": Text(by(each))}
         for each in told
     ]
-    return Answer(told, [rows], f"the last {n:,}; there are earlier ones: -n shows more" if len(found) > n else "")
+    return Answer(told, [rows], f"there are earlier ones: --before {told[0]['id']}" if len(found) > n else "")
 
 
 # moving
@@ -151,6 +158,8 @@ def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
     """Return the command that moves one task."""
 
     def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None) -> Answer:
+        from xq.operators.operations import act_on
+
         task = key_of(queue, key)
         with queue.acting(actor, reason):
             return _moved(queue, [act_on(queue, name, task)], done)
@@ -182,73 +191,74 @@ def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
 # tasks and transitions, as documents and in tables
 
 
-def described(queue: Queue, task: Any) -> dict[str, Any]:
-    """Return a task as a document: its key, the letter of its state, and its fields."""
+def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, Any]:
+    """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
     adapter, roles = queue.adapter, queue.roles
     fields = dict(adapter.tasks.data(task))
     for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
         if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
             fields[name] = at.replace(tzinfo=UTC)
-    parts = [part_as_text(fields[name]) for name in adapter.store.key]
-    letter = adapter.state_of(fields[roles["status"]])
-    return {"key": parts[0] if len(parts) == 1 else parts, "state": letter, "fields": fields}
+    told = {
+        "key": _key([fields[name] for name in adapter.store.key]),
+        "state": adapter.state_of(fields[roles["status"]]),
+    }
+    return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
+
+
+def _key(parts: Sequence[Any]) -> Any:
+    """Return a key as documents have it: a list if it has several parts."""
+    from xq.core.values import part_as_text
+
+    texts = [part_as_text(part) for part in parts]
+    return texts[0] if len(texts) == 1 else texts
 
 
 def key_text(key: Any) -> str:
-    """Return a key as KEY on the command line: one of several parts is a JSON array."""
-    if not isinstance(key, (list, tuple)):
-        return str(part_as_text(key))
-    return parser.dumps([part_as_text(part) for part in key], default=str)
+    """Return the key of a document as KEY on the command line: one of several parts is a JSON array."""
+    return parser.dumps(key, default=str) if isinstance(key, list) else str(key)
 
 
-def _cell(queue: Queue, name: str, value: Any, most: int) -> Any:
-    """Return the value of a field for a table."""
-    if name in queue.adapter.store.key:
-        return str(part_as_text(value))
-    if not isinstance(value, (int, float)):
-        return None if value is None else shown(value, most)
-    timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))
-    return (moment(value) if timed else None) or value  # a number that is beyond the calendar stays one
+def _cell(queue: Queue, name: str, value: Any) -> Any:
+    """Return the value of a field for a table: of a text the first line, since an error ends in a traceback."""
+    if isinstance(value, (int, float)):
+        timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))
+        return (moment(value) if timed else None) or value  # a number that is beyond the calendar stays one
+    return None if value is None else Text(shown(value, MOST))
 
 
-def filled(queue: Queue, told: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a task for a table, the error first, without empty ones, its key, status and owner.
+def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return tasks as a table: key, state, age, error, attempts, the session of taken ones, and other fields.
 
-    Of a text it is the first line: an error ends in a traceback, which `peek` shows.
+    Without empty ones, and of the columns of xq's own without all but the error and the attempts.
     """
-    roles, own = queue.roles, queue.adapter.tasks.table.own
-    hidden = {*queue.adapter.store.key, roles["owner"], roles["status"] if told["state"] else None}
-    hidden |= {field.name for role, field in own.items() if role not in ("attempts", "error")}
-    named = sorted(told["fields"].items(), key=lambda each: each[0] != roles.get("error"))
-    cells = {
-        name: _cell(queue, name, value.strip().partition("\n")[0] if isinstance(value, str) else value, CELL)
-        for name, value in named
-        if name not in hidden
-    }
-    return {name: cell for name, cell in cells.items() if cell not in (None, "")}
-
-
-def table(queue: Queue, told: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield tasks as a table: the key, the state, the error, who has the taken ones and for how long, other fields."""
-    taken, now, error = {}, queue.adapter.inspection.moment(), queue.roles.get("error", "error")
+    roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
+    taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
-        taken = {key_text(key): (session, since) for key, session, since in queue.taken()}
+        taken = {key_text(_key(key if isinstance(key, tuple) else [key])): session for key, session, _ in queue.taken()}
+    hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
-        session, since = taken.get(key_text(each["key"]), (None, None))
-        row = {"key": key_text(each["key"]), "state": each["state"], error: None}
-        row |= {"taken for": spent(since and now - since), "session": session}
+        lines = {
+            name: value.strip().partition("\n")[0] if isinstance(value, str) else value
+            for name, value in each["fields"].items()
+        }
+        since, key = each.get("since"), key_text(each["key"])
+        row = {"key": key, "state": each["state"], "age": spent(since and now - since.timestamp())}
+        row |= {role: _cell(queue, name, lines[name]) for role, name in first.items()} | {"session": taken.get(key)}
+        without = hidden | ({roles["status"]} if each["state"] else set())
+        others = {name: _cell(queue, name, value) for name, value in lines.items() if name not in without}
         # A field that is named as one of these has a dot before it.
-        rows.append(row | {f".{name}" if row.get(name) else name: cell for name, cell in filled(queue, each).items()})
-    yield rows
+        cells = {f".{name}" if name in row else name: cell for name, cell in others.items() if cell not in (None, "")}
+        rows.append(row | {"fields": Fields(cells)})
+    return [rows]
 
 
-def transition(row: Any) -> dict[str, Any]:
+def transition(queue: Queue, row: Any) -> dict[str, Any]:
     """Return a row of the history as a document."""
-    names = ("key", "tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
-    told = {"id": row.id, "at": moment(row.at_us / 1e6), **{name: getattr(row, name) for name in names}}
-    dur_us = getattr(row, "dur_us", None)
-    return told | {"seconds_in_source": None if dur_us is None else dur_us / 1e6}
+    names = ("tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
+    key = queue.adapter.tasks.key_in_text(row.key)
+    told = {"id": row.id, "at": moment(row.at_us / 1e6), "key": _key(key if isinstance(key, tuple) else [key])}
+    return told | {name: getattr(row, name) for name in names}
 
 
 def exactly(at: datetime) -> str:

@@ -16,13 +16,12 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from xq.cli.output import Answer, json_text, printable, shown, table
+from xq.cli.output import Answer, Text, json_text, printable, shown, table
 from xq.cli.queues import pauses
 from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Targets, Unreachable, all_of, connected, key_of, public
-from xq.cli.tasks import by, described, exactly, spent, transition
+from xq.cli.tasks import by, described, exactly, key_text, spent, transition
 from xq.cli.tasks import table as tasks
 from xq.core.errors import Error
-from xq.core.machine import READY
 from xq.core.words import NAMES
 
 PAUSE = 0.25  # seconds between two looks of tail
@@ -47,9 +46,9 @@ def tail(
     """Follow the transitions of a queue, or of one task, as they commit. Needs the feature history."""
     with connected(target) as queue:
         for row in _transitions(queue, n, once, key_of(queue, key)):
-            told = transition(row)
+            told = transition(queue, row)
             more = {name: told[name] for name in ("tube", "attempt")} | {"by": by(told)}
-            line = f"{exactly(told['at'])} {shown(told['key'])} {told['source']}-{told['target']} {told['event']}"
+            line = f"{exactly(told['at'])} {key_text(told['key'])} {told['source']}-{told['target']} {told['event']}"
             line += "".join(f" {name}={shown(value)}" for name, value in more.items() if value)
             print(json_text(told, indent=None) if json else line, flush=True)
 
@@ -127,17 +126,16 @@ def top(
         if once or json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             told = _look(queue, states[0], looks)
             return Answer(told, _screen(queue, told)).print(json)
-        from rich.console import Group
         from rich.live import Live
-        from rich.text import Text
+        from rich.text import Text as Line
 
         with _keys() as pressed, Live(auto_refresh=False, screen=True) as live:
             while True:
                 if not paused:
                     lines = _screen(queue, _look(queue, states[place % len(states)], looks))
                     width = live.console.width
-                    parts = [Text(printable(line)) if isinstance(line, str) else table(line, width) for line in lines]
-                    live.update(Group(*parts), refresh=True)
+                    texts = ([line] if isinstance(line, str) else table(line, width) for line in lines)
+                    live.update(Line("\n".join(printable(text) for part in texts for text in part)), refresh=True)
                 for key in pressed(every):
                     if key == "q":
                         return None
@@ -167,13 +165,16 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
     numbers, inspection = queue.stats(), queue.adapter.inspection
     looks.append((time.monotonic(), Counter(numbers.transition)))
     (began, first), (now, last) = looks[0], looks[-1]
+    _, oldest, standstill = inspection.ready()
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
         "seconds_in_state": {name: {f"p{at}": value for at, value in each.items()} for name, each in times.items()},
-        "oldest_ready": queue.oldest_ready(),
+        "oldest_ready": oldest and oldest.seconds,
+        "oldest_ready_exact": oldest and oldest.exact,
+        "standstill": standstill,
         "sessions": len(inspection.online()),
         "paused": queue.paused(),
         "errors": {group.title: group.count for group in failed},
@@ -184,8 +185,10 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
 
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
-    rates, age = told["per_second"], told["oldest_ready"]
-    since = "" if age is None or not told["counts"][READY] else f"   oldest ready: {spent(age)}"
+    from xq.operators.ages import Age
+
+    rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
+    since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 
@@ -194,14 +197,14 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
         return f"{sum(found):,.1f}" if rates else "–"  # one look knows no rates
 
     yield [
-        {"state": state, "": NAMES.get(state, ""), "tasks": n}
+        {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
         | {"in/s": rate("", f"-{state}"), "out/s": rate(f"{state}-", "")}
         | {name: spent(each) for name, each in told["seconds_in_state"].get(state, {}).items()}
         for state, n in told["counts"].items()
     ]
     if told["errors"]:
         yield ""
-        yield [{"buried": n, "error": error} for error, n in told["errors"].items()]
+        yield [{"buried": n, "error": Text(error)} for error, n in told["errors"].items()]
     yield f"\nin {told['state']}, the next ones first"
     yield from tasks(queue, told["tasks"])
 

@@ -129,6 +129,11 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
         name = _name_of(named)
         if name not in by_name and asks_for_own(role, named):
             continue
+        if named is True:
+            raise ConfigurationError(
+                f"role {shown(role)} is a field of your own: add one to {store.name}, and name it, as in "
+                f"fields={{{role!r}: 'name'}}; xq itself brings columns for {', '.join(OWN)}"
+            )
         if not isinstance(name, str) or name not in by_name:
             raise ConfigurationError(
                 f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(by_name)}"
@@ -228,7 +233,7 @@ def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
         raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")
     if any(tube == "" or "\0" in tube for tube in tube_stats):
         raise ConfigurationError("tube_stats: a tube whose name is empty, or holds a zero byte, cannot be counted")
-    return tuple(dict.fromkeys(tube_stats))
+    return tuple(sorted(set(tube_stats)))  # the triggers have them, and must be equal in every process
 
 
 def default_id(key: Sequence[Field]) -> str:

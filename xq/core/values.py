@@ -520,8 +520,9 @@ class Tasks(Generic[T]):
             raise
         except (TypeError, AttributeError) as error:
             raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
-        except Exception as error:  # a field may raise any exception
-            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
+        except Exception as error:  # a field may raise any exception; that of decimal names a class only
+            why = "" if isinstance(error, ArithmeticError) else f": {error}"
+            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}{why}") from error
         return converted
 
     def seconds(self, option: str, value: object, ends: bool = False) -> float | None:

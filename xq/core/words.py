@@ -36,6 +36,11 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.3g} s" if abs(seconds) >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
+def counted(n: int, ended: bool = True) -> str:
+    """Return a number; "10,000+" if the count has not come to the end."""
+    return f"{n:,}{'' if ended else '+'}"
+
+
 @dataclass(frozen=True)
 class Wording:
     """The words that the messages of a queue use for its states, owners and remedies."""

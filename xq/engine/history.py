@@ -43,19 +43,25 @@ class History:
             self.tasks.refuse_event("history")
 
     def read(
-        self, key: object, since: float | date | None, until: float | date | None, after: int | None = None
+        self,
+        key: object,
+        since: float | date | None,
+        until: float | date | None,
+        after: int | None = None,
+        before: int | None = None,
     ) -> list[Any]:
         """Return the transitions of a task (`key` None: of all tasks) between two moments, in order.
 
-        A moment is in seconds since 1970, a datetime or a date. Rows up to the id `after` are not read. Raises
-        FeatureOff, BadType and BadValue.
+        A moment is in seconds since 1970, a datetime or a date. Rows up to the id `after`, and from the id `before` on,
+        are not read. Raises FeatureOff, BadType and BadValue.
         """
         instance = self.reader.instance
         values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
         moments = {"since": since, "until": until}
         values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
-        values |= {} if after is None else {"after": after}
-        given = {"key": key, **moments, "after": after}
+        ids = {"after": after, "before": before}
+        values |= {name: id for name, id in ids.items() if id is not None}
+        given = {"key": key, **moments, **ids}
         asked = tuple(name for name, value in given.items() if value is not None)
         dialect = self.database.dialect
         names = [*dialect.history_columns, "dur_us"]

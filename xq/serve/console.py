@@ -22,9 +22,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xq.core.errors import BadValue, Error, shown
 from xq.serve import login
+from xq.serve.charts import LINES
 from xq.serve.entries import Entry, entries_of, on, status_of
 from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
-from xq.serve.snapshot import EVERY, LINES, Snapshots
+from xq.serve.snapshot import EVERY, ORDERS, Snapshots, overview
 from xq.serve.texts import Texts
 
 if TYPE_CHECKING:
@@ -78,8 +79,14 @@ class Console:
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self._templates.filters |= Texts(settings.hide).filters
-        self._templates.globals |= {"console": self, "settings": settings, "LINES": LINES, "now": time.time}
+        self._templates.filters |= {**Texts(settings.hide).filters, "overview": overview}
+        self._templates.globals |= {
+            "console": self,
+            "settings": settings,
+            "LINES": LINES,
+            "ORDERS": [*ORDERS],
+            "now": time.time,
+        }
         self._templates.globals |= vars(self._templates.get_template("macros.html").module)
 
     def close(self) -> None:

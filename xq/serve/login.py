@@ -52,8 +52,8 @@ FORM: Final = "application/x-www-form-urlencoded"
 # By parameter: the most characters that it may have. Any other is ignored.
 LENGTHS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
-    **dict.fromkeys(("tube", "reason", "sure", "schedule"), 500),
-    **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
+    **dict.fromkeys(("tube", "reason", "sure", "find", "schedule"), 500),
+    **dict.fromkeys(("all", "back", "by", "n", "scope", "span", "verb"), 20),
     "after": 16_000,  # a cursor of find
 }
 

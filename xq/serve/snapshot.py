@@ -5,82 +5,36 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from xq.core.machine import ABSENT, READY, TAKEN
+from xq.core.machine import READY
+from xq.operators.ages import Age
+from xq.operators.inspection import percentiles
+from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
 
 EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
-BUCKET: Final = 5  # seconds between two points of a chart
-MINUTES: Final = 300  # seconds of a chart
-TALL: Final = 34  # units of a chart
 GAP: Final = 30  # seconds without a look, which the history fills
-PAST: Final = 5_000  # transitions of the history that fill the chart
+PAST: Final = 20_000  # transitions of the history that fill the chart
 THREADS: Final = 4  # calls of pages on a database at a time
 OPERATIONS: Final = 2  # operations on a database at a time; others wait for their turn
 HANGS: Final = 10.0  # seconds without an answer, after which a database does not answer, and its pages are refused
 PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a lock: proxies give up after 60
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two tries of a page to get a thread
+MARKS: Final = 3  # paused tubes that the overview names
 OLD: Final = 4  # looks, after which numbers are shown with their age
-LINES: Final = ("put", "finished", "failed")  # of a chart, in tasks a second
 
 R = TypeVar("R")
-
-
-def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the numbers of tasks that were put, finished and buried since counting began."""
-    moves = [(name[0], name[-1], n) for name, n in transitions.items()]  # as in R-T
-    put = sum(n for source, _, n in moves if source == ABSENT)
-    finished = sum(n for source, target, n in moves if source == TAKEN and target in ("D", "Z", ABSENT))
-    return put, finished, sum(n for _, target, n in moves if target == "B")
-
-
-class Past(deque[tuple[float, tuple[int, ...]]]):
-    """The totals of one queue over the last minutes: one for each bucket of time, and when it was so."""
-
-    def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:
-        """Add what the last transitions of the history, in order, say of the minutes before `at` (the time `now`)."""
-        counted, ago, found = Counter(transitions), BUCKET, deque[tuple[float, tuple[int, ...]]]()
-        for row in reversed(rows):
-            while ago <= min(MINUTES, now - row.at_us / 1_000_000):
-                found.appendleft((at - ago, totals(counted)))
-                ago += BUCKET
-            counted[f"{row.source}-{row.target}"] -= 1
-        self.extend(each for each in found if not self or each[0] > self[-1][0])
-
-    def add(self, at: float, now: tuple[int, ...]) -> None:
-        if len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET:
-            self.pop()  # the bucket has a later one
-        self.append((at, now))
-        while self[0][0] < at - MINUTES - BUCKET:
-            self.popleft()
-
-    def rates(self, first: int = -4, last: int = -1) -> list[float | None]:
-        """Return how many tasks a second were put, finished and buried between two of the totals; None at first."""
-        (began, before), (ended, after) = self[max(first, -len(self))], self[last]
-        seconds = ended - began  # less than before: the counters were reset
-        return [max(0, b - a) / seconds if seconds >= 1 else None for a, b in zip(before, after)]
-
-    def chart(self) -> dict[str, Any]:
-        """Return the greatest of the last minutes' rates, and lines: points of SVG, in seconds and down to `TALL`."""
-        since = self[-1][0] - MINUTES
-        points = [(max(0.0, self[i][0] - since), self.rates(i - 1, i)) for i in range(1 - len(self), 0)]
-        most = max((rate for _, rates in points for rate in rates if rate), default=0.0)
-        lines = {
-            name: " ".join(f"{x:.0f},{TALL - (TALL - 4) * (rates[i] or 0) / most:.1f}" for x, rates in points)
-            for i, name in enumerate(LINES if most else ())
-        }
-        return {"most": most, "lines": lines, "begins": points[0][0] if points else 0.0}
 
 
 @dataclass(frozen=True)
@@ -92,11 +46,45 @@ class Now:
     error: str = ""  # why there are no numbers
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Sequence[str | None] = ()
-    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
+    oldest: Age | None = None  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
-    chart: Mapping[str, Any] = field(default_factory=dict)
+    past: Sequence[Totals] = ()
+    spans: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # percentiles in each state, in seconds
     age: float | None = None  # in seconds, if the numbers are old
     late: str = ""  # why there are no newer ones
+
+    @property
+    def kept(self) -> int:
+        """The number of tasks that are finished, or in a state of the application's own features."""
+        return sum(n for letter, n in self.counts.items() if letter not in "RTWB")
+
+    @property
+    def marks(self) -> list[str]:
+        """What holds the queue up, in words."""
+        paused = ["paused" if tube is None else f"paused: {tube}" for tube in self.paused]
+        return paused[:MARKS] + [f"and {len(paused) - MARKS} more"] * (len(paused) > MARKS)
+
+    def chart(self, buckets: int) -> Chart:
+        """Return the chart of the last hour, with so many buckets to a point."""
+        return chart(self.past, time.time() - (time.monotonic() - self.at), buckets)
+
+
+# The orders of the overview: a number by which the queues are sorted, the greatest first.
+ORDERS: Final[Mapping[str, Callable[[Now], float]]] = {
+    "name": lambda now: 0,
+    "ready": lambda now: now.counts.get("R", 0),
+    "taken": lambda now: now.counts.get("T", 0),
+    "buried": lambda now: now.counts.get("B", 0),
+    "oldest": lambda now: now.oldest.seconds if now.oldest else 0,
+    "finished": lambda now: now.rates[1] or 0 if now.rates else 0,
+}
+
+
+def overview(all: Sequence[Now], find: str, by: str) -> list[Now]:
+    """Return the queues that have a text in their names: in an order of `ORDERS`, else as they were given."""
+    found = [now for now in all if find.strip().lower() in now.entry.name.lower()]
+    order = ORDERS.get(by)
+    return sorted(found, key=lambda now: (-order(now), now.entry.name.lower())) if order else found
 
 
 class Look:
@@ -110,6 +98,7 @@ class Look:
         self.entries: list[Entry] = []
         self.now: dict[str, Now] = {}
         self.past = defaultdict[str, Past](Past)
+        self.spans: dict[str, Mapping[str, Mapping[int, float]]] = {}
         self.sessions: set[str] = set()
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
@@ -179,11 +168,14 @@ class Look:
         if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
-        past.add(at, totals(stats.transition))
+        if past.add(at, totals(stats.transition)) and entry.keeps_history:
+            spent = inspection.durations()
+            self.spans[entry.slug] = {state: percentiles(spent[state]) for state in spent}
         if entry is self.entries[0]:
-            self.sessions = inspection.online()
+            self.sessions = {*inspection.online()}
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None
-        return Now(entry, at, "", stats.counts, queue.paused(), oldest, past.rates(), past.chart())
+        spans = self.spans.get(entry.slug, {})
+        return Now(entry, at, "", stats.counts, queue.paused(), oldest, rates(past), [*past], spans)
 
 
 class Snapshots:

@@ -26,6 +26,10 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def rate(value: float | None) -> str:
+    return "–" if value is None else f"{number(value)}/s"
+
+
 def span(seconds: float | None) -> str:
     """Return a span of time in words; "" if there is none."""
     return "" if seconds is None or not math.isfinite(seconds) else lasting(max(0.0, seconds))  # clocks differ
@@ -65,7 +69,7 @@ class Texts:
             "cell": self.cell,
             "text": self.text,
             "json": lambda fields: self._written(fields, "", opens="", indent=2),
-            "rate": lambda rate: "–" if rate is None else f"{number(rate)}/s",
+            "rate": rate,
             "ago": lambda since: "" if since is None else span(time.time() - since),
             "since": lambda since: " ".join(span(max(1, round(time.time() - since))).split()[:2]),
             "state": lambda letter: name_of(letter) if letter else "no task",

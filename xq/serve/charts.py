@@ -1,0 +1,95 @@
+"""The charts of the last hour: how many tasks a second were put, finished and buried."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from xq.core.machine import ABSENT, TAKEN
+from xq.serve.texts import moment, rate
+
+BUCKET: Final = 15  # seconds between two points of a chart
+SPAN: Final = 3_600  # seconds of a chart
+RECENT: Final = 20  # seconds of the current rates
+LINES: Final = ("put", "finished", "failed")  # of a chart, in tasks a second
+TALL: Final = 34  # units of a chart; it is SPAN units wide
+
+Totals = tuple[float, tuple[int, ...]]  # a moment of time.monotonic(), and the totals then
+
+
+def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the numbers of tasks that were put, finished and buried since counting began."""
+    moves = [(name[0], name[-1], n) for name, n in transitions.items()]  # as in R-T
+    put = sum(n for source, _, n in moves if source == ABSENT)
+    finished = sum(n for source, target, n in moves if source == TAKEN and target in ("D", "Z", ABSENT))
+    return put, finished, sum(n for _, target, n in moves if target == "B")
+
+
+class Past(deque[Totals]):
+    """The totals of one queue over the last hour: one for each bucket of time."""
+
+    def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:
+        """Add what the last transitions of the history, in order, say of the time before `at` (the time `now`)."""
+        counted, ago, found = Counter(transitions), BUCKET, deque[Totals]()
+        for row in reversed(rows):
+            while ago <= min(SPAN, now - row.at_us / 1_000_000):
+                found.appendleft((at - ago, totals(counted)))
+                ago += BUCKET
+            counted[f"{row.source}-{row.target}"] -= 1
+        self.extend(each for each in found if not self or each[0] > self[-1][0])
+
+    def add(self, at: float, now: tuple[int, ...]) -> bool:
+        """Add the totals of now. Return whether they begin a bucket."""
+        goes_on = len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET
+        if goes_on:
+            self.pop()  # the bucket has a later one
+        self.append((at, now))
+        while self[0][0] < at - SPAN - BUCKET:
+            self.popleft()
+        return not goes_on
+
+
+def rates(past: Sequence[Totals]) -> list[float | None]:
+    """Return how many tasks a second were put, finished and buried of late; None at first."""
+    before = next((each for each in reversed(past) if past[-1][0] - each[0] >= RECENT), past[0])
+    return _between(before, past[-1])
+
+
+def _between(first: Totals, last: Totals) -> list[float | None]:
+    seconds = last[0] - first[0]
+    return [max(0, b - a) / seconds if seconds >= 1 else None for a, b in zip(first[1], last[1])]  # < 0: a reset
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The greatest of the rates, the lines as paths of SVG, and for each point where it begins and what it says."""
+
+    most: float
+    lines: Mapping[str, str]
+    points: Sequence[tuple[int, int, str]]  # its x, its width, its text
+
+
+def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
+    """Return the chart of so many buckets to a point. `now` is the time of the last one, in seconds since 1970."""
+    ends = [*past][::-buckets][::-1]
+    points = [(a[0] - past[-1][0], b[0] - past[-1][0], _between(a, b)) for a, b in pairwise(ends)]
+    most = max((each for *_, found in points for each in found if each), default=0.0)
+    lines = {
+        name: _path([(SPAN + to, (found[i] or 0) / most) for _, to, found in points])
+        for i, name in enumerate(LINES)
+        if most
+    }
+    told = [", ".join(f"{name} {rate(each)}" for name, each in zip(LINES, found)) for *_, found in points]
+    places = [(round(SPAN + since), round(to - since), to) for since, to, _ in points]
+    return Chart(most, lines, [(x, w, f"{moment(now + to)}: {text}") for (x, w, to), text in zip(places, told)])
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    """Return a line of SVG through points, of which each y is from 0 to 1; none where it stays at zero."""
+    pairs = pairwise([points[0], *points])
+    return " ".join(
+        f"{'L' if before or y else 'M'}{x:.0f},{TALL - (TALL - 4) * y:.1f}" for (_, before), (x, y) in pairs
+    )
