@@ -168,7 +168,7 @@ def test_states_counted_tubes_and_errors_of_the_page_are_suggested(make_shared):
     page = shown(browse(queue), "/q/Task", filter="name:task")
     known = [html.unescape(each) for each in re.findall(r'<option value="([^"]*)">', page)]
     assert {"name:task state:buried", 'name:task tube:"a b"', "name:task error:TimeoutError"} <= set(known)
-    assert texts(page)[(at := texts(page).index("a b")) - 2 : at + 1] == ["mail", "3 buried", "a b"]
+    assert re.search(r"\bmail 3 buried\b", " ".join(texts(page)))
     assert "TimeoutError" not in shown(browse(queue, hide=["error"]), "/q/Task")
 
 
