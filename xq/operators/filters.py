@@ -34,6 +34,10 @@ class Term:
     values: tuple[str, ...]  # any of them
     negated: bool = False
 
+    def wrong(self, why: str) -> BadValue:
+        """Return the error of this term."""
+        return BadValue(f"the term {shown(str(self))} {why}")
+
     def __str__(self) -> str:
         values = ",".join(map(quoted, self.values))
         return f"{'-' * self.negated}{self.name}{self.operator if self.name else ''}{values}"
@@ -128,12 +132,12 @@ def number(term: Term, value: str) -> int | float:
         found = float(value) if float(value) % 1 else int(value.partition(".")[0])
         if isinstance(found, float) or fits_a_column(found):
             return found
-    raise BadValue(f"the term {shown(str(term))} needs a number of up to 64 bits, like 5 or 2.5, not {shown(value)}")
+    raise term.wrong(f"needs a number of up to 64 bits, like 5 or 2.5, not {shown(value)}")
 
 
 def seconds(term: Term, value: str) -> float:
     """Return a value as a span of time in seconds: 90s, 5m, 1h or 2d. Raises BadValue."""
     found = DURATION.fullmatch(value)
     if not found:
-        raise BadValue(f"the term {shown(str(term))} needs a span of time like 90s, 5m, 1h or 2d, not {shown(value)}")
+        raise term.wrong(f"needs a span of time like 90s, 5m, 1h or 2d, not {shown(value)}")
     return float(found[1]) * SECONDS[found[2]]

@@ -194,13 +194,15 @@ class Search(Generic[T]):
                 groups.setdefault(failure_of(row.error).id, []).append(row)
         found.ended = next(rows, None) is None
         largest = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))[:n]
-        found.extend(self._group(parse(str(filter)), id, members) for id, members in largest)
+        # At once: each look into the history reads it anew.
+        times = iter(self.since.of([row.noted for _, members in largest for row in members]))
+        for id, members in largest:
+            found.append(self._group(parse(str(filter)), id, members, [*islice(times, len(members))]))
         return found
 
-    def _group(self, given: Filter, id: str, members: Sequence[Examined]) -> FailureGroup:
-        noted = [member.noted for member in members]
-        times = [at / 1_000_000 for at in self.since.of(noted) if at is not None]
-        states = [each.state for each in noted]
+    def _group(self, given: Filter, id: str, members: Sequence[Examined], since: Sequence[int | None]) -> FailureGroup:
+        times = [at / 1_000_000 for at in since if at is not None]
+        states = [member.noted.state for member in members]
         there = {state: states.count(state) for state in self.machine.states if state in states}
         failure = failure_of(members[0].error)
         # With the states, as one of them may have an index.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from xq.core.errors import BadValue, FeatureOff, shown
+from xq.core.errors import FeatureOff
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import Row
 from xq.core.values import chunks
@@ -58,21 +58,19 @@ class Since:
 
     def low(self, term: Term, limit: float, at_us: int) -> int:
         """Return an id before all transitions since a time, `limit` seconds ago. Raises BadValue and FeatureOff."""
-        told, dialect = f"the term {shown(str(term))}", self.database.dialect
         if self.kept is None:
-            raise FeatureOff(
-                f"{told} needs the feature 'history', which {self.database.store.name} does not have; without it only "
-                "the time of taken tasks is known: state:taken",
-                feature="history",
-            )
+            lacks = f"needs the feature 'history', which {self.database.store.name} does not have"
+            known = "without it only the time of taken tasks is known: state:taken"
+            raise FeatureOff(f"{term.wrong(lacks)}; {known}", feature="history")
         if limit > self.kept:
-            raise BadValue(f"{told} asks for more than the {self.kept:,.0f} s that the history is kept")
+            raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
+        dialect = self.database.dialect
         before = self._newest - TRANSITIONS
         if rows := self._run(dialect.last_before, low=before, at_us=at_us):
             return int(rows[0][0]) - DISORDER
         ((oldest,),) = self._run(dialect.oldest_transition)
         if oldest <= before:
-            raise BadValue(f"{told} asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
+            raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
         return int(oldest) - 1
 
 

@@ -99,7 +99,7 @@ class Terms:
         letter = value if value in states else self.tasks.wording.letter(value, states)  # xq's own filters have letters
         if letter is None:
             known = self.tasks.wording.states(states)
-            raise BadValue(f"the term {shown(str(term))}: {self.database.store.name} has the states {known}")
+            raise term.wrong(f"names no state: {self.database.store.name} has the states {known}")
         return letter
 
     def _word(self, meant: Meant, term: Term) -> None:
@@ -114,7 +114,7 @@ class Terms:
             try:
                 parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
             except (BadType, BadValue) as error:
-                raise BadValue(f"the term {shown(str(term))}: {error}") from None
+                raise term.wrong(f"names no key: {error}") from None
             row = f"_f{len(meant.values)}"
             conditions.append(self.database.dialect.is_key(row))
             meant.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
@@ -138,7 +138,7 @@ class Terms:
                 meant.values["tube"], meant.of_tube = values[0], True
         elif term.operator in COMPARE:
             if named.kind not in NUMBERS:
-                raise BadValue(f"the term {shown(str(term))} compares numbers, and {named.name!r} is {named.kind}")
+                raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
             numbers = [meant.value(number(term, value)) for value in term.values]
             found = [dialect.compares(column, term.operator, value) for value in numbers]
         elif named.kind == "text" and term.operator == ":" and "" not in term.values:
@@ -148,15 +148,12 @@ class Terms:
         meant.test(found, term.negated)
 
     def _unknown(self, term: Term) -> Exception:
-        told = f"the term {shown(str(term))}"
         if term.name in (*WHOLE, "error", "priority", "attempts"):
-            return FeatureOff(f"{told} needs the role {term.name!r}: map it to a field", role=term.name)
+            return _lacks(term, term.name)
         roles = [role for role in self.tasks.table.roles if role not in ("status", "runat")]
         known = ", ".join(dict.fromkeys(["state", "key", "age", *roles, "failure", "session", *self.fields]))
-        return BadValue(
-            f"{told} names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}. To look "
-            "for the text itself, put it into quotes"
-        )
+        lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
+        return term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
 
     def _is(self, meant: Meant, named: Field, value: Any) -> str:
         dialect = self.database.dialect
@@ -172,28 +169,26 @@ class Terms:
             try:
                 return named.to_database(uuid.UUID(value))
             except ValueError:
-                raise BadValue(f"the term {shown(str(term))} needs a UUID, not {shown(value)}") from None
-        raise BadValue(
-            f"the term {shown(str(term))} cannot look into {named.name!r}, which is {named.type}: texts, numbers and "
-            'UUIDs can be searched, and for others only name:"" (it is empty)'
-        )
+                raise term.wrong(f"needs a UUID, not {shown(value)}") from None
+        possible = 'texts, numbers and UUIDs can be searched, and for others only name:"" (it is empty)'
+        raise term.wrong(f"cannot look into {named.name!r}, which is {named.type}: {possible}")
 
     def _session(self, meant: Meant, term: Term) -> None:
         if any(len(value) != UUID_LENGTH for value in _equal(term)):
-            raise BadValue(f"the term {shown(str(term))} needs the whole uuid of a session: sessions() lists them")
+            raise term.wrong("needs the whole uuid of a session: sessions() lists them")
         of_session = self.database.dialect.is_of_session
         meant.test([of_session(meant.value(f"{value}/")) for value in term.values], term.negated)
 
     def _failure(self, meant: Meant, term: Term) -> None:
         if "error" not in self.tasks.table.roles:
-            raise FeatureOff(f"the term {shown(str(term))} needs the role 'error': map it to a field", role="error")
+            raise _lacks(term, "error")
         ids, negated, meant.with_error = {value.lower() for value in _equal(term)}, term.negated, True
         meant.checks.append(lambda rows: [(failure_of(row.error).id in ids) != negated for row in rows])
 
     def _age(self, meant: Meant, term: Term) -> None:
         """Add a check of the time since a task entered its state. A task of which that is unknown is older than any."""
         if term.operator not in COMPARE or len(term.values) != 1:
-            raise BadValue(f"the term {shown(str(term))} needs a comparison with one span of time: age>1h or age<=5m")
+            raise term.wrong("needs a comparison with one span of time: age>1h or age<=5m")
         limit = seconds(term, term.values[0])
         ((now_us,),) = self.database.execute(self.database.dialect.time_us)
         since_us = int(now_us) - round(limit * 1_000_000)
@@ -210,5 +205,9 @@ class Terms:
 def _equal(term: Term) -> tuple[str, ...]:
     """Return the values of a term that names whole values. Raises BadValue if it compares."""
     if term.operator not in (":", "="):
-        raise BadValue(f"the term {shown(str(term))} cannot compare: write {term.name}:{quoted(term.values[0])}")
+        raise term.wrong(f"cannot compare: write {term.name}:{quoted(term.values[0])}")
     return term.values
+
+
+def _lacks(term: Term, role: str) -> FeatureOff:
+    return FeatureOff(str(term.wrong(f"needs the role {role!r}: map it to a field")), role=role)
