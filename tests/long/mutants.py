@@ -354,6 +354,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
         'self._beside(part.until, "<")',
         "contract/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",
     ),
+    Mutant(
+        "what falls due in a block of acting has its actor",
+        "adapters/databases/history_table.py",
+        "return bool(event) and all(row.event != event for row in self.machine.due)",
+        "return bool(event)",
+        "contract/test_act.py::test_what_falls_due_in_a_block_is_nobodys",
+    ),
     # SQLite
     Mutant(
         "the history tells every event as a write",

@@ -89,8 +89,8 @@ def with_context(event: str, run: Run, has_history: bool, is_acted: bool) -> Run
         context, now = connection.context, values["now"]
         before = context[EVENT], context[AT], context[ACTOR], context[REASON]
         context[EVENT] = event
-        context[ACTOR], context[REASON] = who_acts(connection) if is_acted else NOBODY
         context[AT] = time_ns() // 1000 if now is None else str(round(now * 1e6))
+        context[ACTOR], context[REASON] = who_acts(connection) if is_acted else NOBODY
         try:
             return run(connection, values)
         finally:
