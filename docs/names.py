@@ -47,7 +47,8 @@ SECTIONS = (
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
             "operators.timeline.Step",
-            *("operators.inspection.Finding", "operators.health.Health", "operators.inspection.Process"),
+            *("operators.ages.Age", "operators.doctor.Finding", "operators.health.Health"),
+            "operators.inspection.Process",
         ),
     ),
     Section(

@@ -171,6 +171,16 @@ class Server(abc.ABC):
         self._server.wait(PATIENCE)
         (self.folder / "pid").unlink(missing_ok=True)
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """For the block it accepts connections, and does not answer."""
+        assert self._server, f"{self.NAME} was not started"
+        self._server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.send_signal(signal.SIGCONT)
+
     def restart(self, how: str = "fast") -> None:
         self.stop(how)
         self.start()

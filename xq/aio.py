@@ -274,6 +274,9 @@ class Aio(Generic[T]):
     resume = twin(Queue.resume)
     paused = twin(Queue.paused)
     unschedule = twin(Queue.unschedule)
+    run_schedule = twin(Queue.run_schedule)
+    pause_schedule = twin(Queue.pause_schedule)
+    resume_schedule = twin(Queue.resume_schedule)
     schedules = twin(Queue.schedules)
 
     # looking, installing
@@ -286,6 +289,8 @@ class Aio(Generic[T]):
     sessions = twin(Queue.sessions)
     processes = twin(Queue.processes)
     oldest_ready = twin(Queue.oldest_ready)
+    standstill = twin(Queue.standstill)
+    room = twin(Queue.room)
     stats = twin(Queue.stats)
     queue_stats = stats
     why = twin(Queue.why)

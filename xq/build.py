@@ -174,7 +174,7 @@ def _define(
         structure={
             "roles": {role: field.column for role, field in table.roles.items()},
             "statuses": named,
-            "tube_stats": sorted(tube_stats),
+            "tube_stats": list(tube_stats),
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
             "transitions": _digest(machine.structure),

@@ -23,9 +23,8 @@ from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
-from xq.operators.inspection import Inspection
+from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
-from xq.operators.oldest_ready import OldestReady
 from xq.operators.operations import Operations
 from xq.operators.search import Search
 from xq.pipeline.archive import Archive
@@ -89,9 +88,8 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
-        self._inspection = Inspection(database, self._tasks, machine, self._pauses, self._history)
+        self._inspection = Doctor(database, self._tasks, machine, self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
-        self._oldest_ready = OldestReady(machine, self._inspection, self._search)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
         in_doubt = InDoubtTakes(batches)
@@ -536,14 +534,34 @@ class Queue(Operators[T]):
 
         `actor` and `reason` stand in the log.
         """
-        by, dropped = By.of(actor, reason), self._schedules.drop(name)
-        if by and dropped:
-            self._operations.tell(by, f"unschedule {name}")
-        return dropped
+        return self._change_schedule("drop", name, By.of(actor, reason))
+
+    def run_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """Put the task of a schedule now, also of one that is paused; the next firing stays.
+
+        Returns whether there is such a schedule. `actor` and `reason` stand in the log. Raises as `put`.
+        """
+        return self._change_schedule("run", name, By.of(actor, reason))
+
+    def pause_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """Stop the firings of a schedule until `resume_schedule`. Returns and logs as `run_schedule`."""
+        return self._change_schedule("pause", name, By.of(actor, reason))
+
+    def resume_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
+        """End the pause of a schedule: it fires at its next time from now on. Returns and logs as `run_schedule`."""
+        return self._change_schedule("resume", name, By.of(actor, reason))
+
+    def _change_schedule(self, event: str, name: str, by: By) -> bool:
+        changed = self._schedules.change(event, name)
+        if by and changed:
+            self._operations.tell(by, f"{event} the schedule {name}")
+        self._store.after_commit(self._maintenance.scheduled)
+        return changed
 
     def schedules(self) -> list[Schedule]:
-        """Return the schedules, by name: (name, spec, task, options, next, tz); `next` is a datetime in UTC.
+        """Return the schedules, by name. `next` and `last` are datetimes in UTC: the next and the last firing.
 
+        `overdue` is whether it has been due for a minute: no process fires it, or its task cannot be put.
         If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
         `spec` the text in the database.
         """
@@ -583,12 +601,8 @@ class Queue(Operators[T]):
         return sum(counts.values()) if letter is None else counts[letter]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        """Return (key, uuid of the session, time in seconds since 1970) of each taken task."""
-        found = []
-        for *key, token in self._database.execute(self._database.dialect.taken):
-            session, since = sessions.owner_of(token) if token else (None, None)
-            found.append((self._tasks.app_key(tuple(key)), session, since))
-        return found
+        """Return (key, uuid of the session, time in seconds since 1970) of each taken task, the longest first."""
+        return self._inspection.taken()
 
     def waiting(self) -> list[tuple[Any, str, float]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each call of `wait`.

@@ -15,7 +15,7 @@ from xq.engine.observers import Observers
 from xq.engine.stats import stats
 from xq.engine.take import NONE
 from xq.engine.unit import Database
-from xq.operators.inspection import Inspection
+from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 
@@ -37,7 +37,7 @@ class QueueAdapter(Generic[T]):
         maintenance: QueueMaintenance,
         waiting: Waiting[T],
         observers: Observers[T],
-        inspection: Inspection,
+        inspection: Doctor,
     ) -> None:
         self.store = store
         self.maintenance = maintenance

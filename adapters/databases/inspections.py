@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
+from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import Connections
 
 
-class Inspections(Selectors, HistoryTable):
+class Inspections(Selectors, Counters, HistoryTable):
     """Queries that look at a queue from outside. None locks anything."""
 
     @property
@@ -41,11 +42,27 @@ class Inspections(Selectors, HistoryTable):
         return f"SELECT {columns} FROM {self.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
 
     @property
-    def last_entered(self) -> str:
-        """Returns a query of when a task last entered `:state`, among the transitions whose id is > `:since`."""
-        key = self.key_in_history([f":k{place}" for place in range(len(self.keys))])
-        which = f"id > :since AND target = :state AND {self.quote('key')} = {key}"
-        return f"SELECT MAX(at_us) FROM {self.side('history')} WHERE {which}"
+    def ready_since(self) -> str:
+        """Returns a query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
+
+        That is the number of tasks that became ready in them and are still so, their first time, the time of the last
+        take, and that of the first transition. One statement: the numbers must be of one moment.
+        """
+        key, counts = self.quote("key"), f"FROM ({self.counters}) AS counted WHERE tube = ''"
+        into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
+        last = f"SELECT id, at_us, source, target, {key} FROM {self.side('history')} ORDER BY id DESC LIMIT :n"
+        entry = f"CASE WHEN target = '{READY}' THEN {{}} END"
+        moved = (
+            f"SELECT MAX(id) AS last, MAX({entry.format('id')}) AS entered, MAX({entry.format('at_us')}) AS at_us, "
+            f"MAX(CASE WHEN target = '{TAKEN}' THEN at_us END) AS taken_us, MIN(at_us) AS first_us "
+            f"FROM ({last}) AS noted WHERE source <> target GROUP BY {key}"
+        )
+        still = "CASE WHEN last = entered THEN {} END"
+        return (
+            f"SELECT {self.now_us}, (SELECT COALESCE(SUM({into} - {out}), 0) {counts}), "
+            f"COUNT({still.format(1)}), MIN({still.format('at_us')}), MAX(taken_us), MIN(first_us) "
+            f"FROM ({moved}) AS moved"
+        )
 
     @property
     def durations(self) -> str:

@@ -65,7 +65,8 @@ class Objects(Selectors, Counters, HistoryTable):
             f"{', '.join(self.later[PAUSES])}, PRIMARY KEY (queue, tube, whole)",
             # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
             SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.long_text} NOT NULL, "
-            f"task {self.long_text} NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)",
+            f"task {self.long_text} NOT NULL, next_us BIGINT, {', '.join(self.later[SCHEDULES])}, "
+            "PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
@@ -93,6 +94,7 @@ class Objects(Selectors, Counters, HistoryTable):
                 f"actor {self.varying(LONGEST_ACTOR)}",
                 f"reason {self.varying(LONGEST_REASON)}",
             ],
+            SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
         }
 
     def adding(self, table: str) -> Sequence[str]:

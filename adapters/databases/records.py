@@ -17,6 +17,7 @@ PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tu
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
+FIRES = "next_us IS NOT NULL AND paused IS NULL"  # of a schedule
 RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
 SESSION_COLUMNS = "uuid, queue, since, ends, host, pid, program"
 
@@ -56,7 +57,7 @@ class Records(Terms):
             f"FROM {QUEUES} WHERE name IN ({names})",
             f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
             f"SELECT 'schedule', queue, name, '', next_us - {self.now_us}, {self.now_us} "
-            f"FROM {SCHEDULES} WHERE next_us IS NOT NULL",
+            f"FROM {SCHEDULES} WHERE {FIRES}",
         ]
         if self.read_only:
             found.append(f"SELECT 'read only', '', '', '', 1, 0{self.absent_rows} WHERE {self.read_only}")
@@ -80,7 +81,6 @@ class Records(Terms):
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     processes = f"SELECT uuid, since, host, pid, program FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
-    process = f"SELECT host, pid, program FROM {SESSIONS} WHERE uuid = :uuid AND queue = ''"
     deregister_session = f"DELETE FROM {SESSIONS} WHERE uuid IN (:uuids) AND queue = :queue"
 
     @property
@@ -136,18 +136,12 @@ class Records(Terms):
         owners = (uuid, f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return [*([owners] if self.machine.settings.reaped else []), ("session", self.waits)]
 
-    @property
-    def orphans(self) -> str:
-        """Returns a query of unregistered sessions that wait in this queue or own tasks to reap.
+    @staticmethod
+    def orphans_of(queues: Sequence[Records]) -> str:
+        """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
 
         It reads all taken tasks.
         """
-        found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._mentions)
-        return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
-
-    @staticmethod
-    def orphans_of(queues: Sequence[Records]) -> str:
-        """Return a query of (index of the queue, session): `orphans` of several queues."""
         mentions = " UNION ALL ".join(
             f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
             for place, of in enumerate(queues)
@@ -196,9 +190,12 @@ class Records(Terms):
 
     @property
     def schedules(self) -> str:
-        """Returns a query of the schedules of this queue that will fire: name, spec, task, time of the next firing."""
-        mine = f"{self._mine} AND next_us IS NOT NULL"
-        return f"SELECT name, spec, task, next_us FROM {SCHEDULES} WHERE {mine} ORDER BY name"
+        """Returns a query of the schedules of this queue that have not ended.
+
+        Name, spec, task, times of the next and the last firing, 1 if it is paused, `now`.
+        """
+        columns = f"name, spec, task, next_us, last_us, paused, {self.now_us}"
+        return f"SELECT {columns} FROM {SCHEDULES} WHERE {self._mine} AND next_us IS NOT NULL ORDER BY name"
 
     @property
     def declared_schedules(self) -> str:
@@ -208,7 +205,7 @@ class Records(Terms):
     @property
     def next_firings(self) -> str:
         """Returns a query of all queues' schedules: queue, name, microseconds until the next firing, `now`."""
-        return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE next_us IS NOT NULL"
+        return f"SELECT queue, name, next_us - {self.now_us}, {self.now_us} FROM {SCHEDULES} WHERE {FIRES}"
 
     @property
     def add_schedule(self) -> str:
@@ -235,13 +232,27 @@ class Records(Terms):
         passing = f"{self.lock} SKIP LOCKED" if self.lock else ""
         return (
             f"SELECT spec, task, next_us, {self.now_us} FROM {SCHEDULES} "
-            f"WHERE {self._mine} AND name = :name AND next_us <= {self.now_us}{passing}"
+            f"WHERE {self._mine} AND name = :name AND paused IS NULL AND next_us <= {self.now_us}{passing}"
         )
 
     @property
     def set_schedule(self) -> str:
         values = "spec = :spec, task = :task, next_us = :next_us"
         return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name"
+
+    @property
+    def fired_schedule(self) -> str:
+        values = f"next_us = :next_us, last_us = {self.now_us}"
+        return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name"
+
+    @property
+    def pause_schedule(self) -> str:
+        return f"UPDATE {SCHEDULES} SET paused = 1 WHERE {self._mine} AND name = :name"
+
+    @property
+    def resume_schedule(self) -> str:
+        values = "paused = NULL, next_us = :next_us"
+        return f"UPDATE {SCHEDULES} SET {values} WHERE {self._mine} AND name = :name AND paused = 1"
 
     @property
     def drop_schedule(self) -> str:

@@ -38,7 +38,7 @@ class Searches(Objects):
         roles = [self.source.roles[role] for role in self.source.ordered_by]
         if any(field.null or field.kind not in INTEGERS for field in roles):
             return None  # a position could not be compared with the row of which it is
-        if not self._has_all(state, index) or not self._orders(self.ordered):
+        if not self._has_index(state, index) or not self._orders(self.ordered):
             return None
         rows = f"{self.table_in_schema}{self.by_index(self.name(index))}"
         return Walk(state, rows, mine, (*roles, *self.source.key), newest_first=False)
@@ -49,18 +49,19 @@ class Searches(Objects):
         index = self.index_of_taken if state == TAKEN else f"oldest_{state}"
         if timed and index not in self._indexes():
             index, mine = timed[0], f"{mine} AND {self.roles[timed[0]]} IS NOT NULL"
-        if not self._has_all(state, index):
+        if not self._has_index(state, index):
             return None
         rows = self.sorted_alone(f"{self.table_in_schema}{self.by_index(self.name(index))}", mine)
         return Walk("", rows, mine, self.source.key)
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
         """Return the walk along the key, or along some keys."""
-        test = self.in_states(states) if states else "FALSE"
-        rows = f"{self.table_in_schema}{self.by_primary}"
-        return Walk("", rows, " AND ".join(conditions) or "TRUE", self.source.key, test)
+        rows, condition = f"{self.table_in_schema}{self.by_primary}", " AND ".join(conditions) or "TRUE"
+        if not states:
+            return Walk("", rows, "FALSE", self.source.key)
+        return Walk("", rows, condition, self.source.key, self.in_states(states))
 
-    def _has_all(self, state: str, index: str) -> bool:
+    def _has_index(self, state: str, index: str) -> bool:
         """Return whether there is an index of that name, which utubes do not divide."""
         return index in self._indexes() and not (self.groups and state == READY)
 

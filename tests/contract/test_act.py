@@ -240,7 +240,7 @@ def test_a_pause_has_its_actor_and_the_log_those_of_each_act(make, caplog):
         lambda: Task.xq.unschedule("hourly", actor="ann"),
         lambda: Task.xq.resume("mail", actor="ben"),
     )
-    told = ["ann: pause: maintenance", "ann: unschedule hourly: no longer", "ben: resume mail"]
+    told = ["ann: pause: maintenance", "ann: drop the schedule hourly: no longer", "ben: resume mail"]
     assert (Task.xq.pauses(), logged(Task, caplog, *calls)) == ([("mail", now, None, None)], told)
     Task.xq.clock.tick(5)
     Task.xq.pause(actor="ben")

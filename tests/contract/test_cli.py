@@ -16,6 +16,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, eventually, run_script, state, transitions
 from xq.cli import main
@@ -267,7 +268,7 @@ def test_a_terminal_of_any_width_shows_numbers_and_filters_whole(make, run, monk
             assert max(map(len, said.splitlines())) <= width
 
 
-def test_failures_are_shown_in_groups(make, run):
+def test_failures_are_shown_in_groups(make, run, monkeypatch):
     Task = with_roles(make)
     keys = [fail(Task, f"OSError: no answer of {i}") for i in range(2)]
     fail(Task, "KeyError: 'a'")
@@ -277,6 +278,8 @@ def test_failures_are_shown_in_groups(make, run):
     assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
     assert listed(run, Task, group["filter"]) == keys[::-1]
     assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
+    monkeypatch.setattr("xq.operators.search.LOOK", 2)
+    assert ["1+", "B:1+"] in [line[:2] for line in run(Task, "failures", "state:B").lines], "at least"
 
 
 def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
@@ -365,6 +368,11 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task.xq.every("*/5 * * * *", task(), name="fives")
     assert run(Task, "schedules", "--json").json[0]["spec"] == "*/5 * * * *"
     assert run(Task, "schedules").lines[1][0] == "fives"
+    assert "has put its task" in run(Task, "schedule", "run", "fives").errors
+    assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
+    assert run(Task, "schedules").lines[1][-1] == "paused"
+    assert "has no schedule sixes" in run(Task, "schedule", "resume", "sixes").errors
+    assert Task.take().ack()
     bring(Task, "T")
     (session,) = run(Task, "sessions", "--json").json
     (held,) = Task.xq.processes()
@@ -420,8 +428,8 @@ def test_why_says_what_holds_a_task(make, run):
     assert why(run, Task, 5) == ["it is waiting (W) until 2023-11-14 22:13:29 UTC, and becomes ready (R) in 9 s"]
     Task.xq.pause()
     Task.xq.pause("x")
-    paused = ["the queue is paused: resume() ends that", "its tube 'x' is paused: resume('x') ends that"]
-    assert why(run, Task, 4)[:2] == paused
+    resume = "is paused: xq resume app:Page"
+    assert why(run, Task, 4)[:2] == [f"the queue {resume} ends that", f"its tube 'x' {resume} --tube x ends that"]
 
 
 def test_why_says_why_a_task_rests_or_that_nothing_holds_it(make, run):
@@ -468,8 +476,9 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     Task.put(task())
     Task.xq.pause()
     found = doctor(run, Task)
-    assert found["the queue is paused"] == "resume() ends that"
-    assert found["buried tasks: 1"] == "look at their errors, then dig them; kill deletes rows of the table task"
+    assert found["the queue is paused"] == "xq resume app:Page"
+    assert "xq dig app:Page returns them to the queue" in found["buried tasks: 1"]
+    assert ("the queue is paused", "xq resume TARGET") in make(FULL, roles=("runat", "owner")).xq.doctor()
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     late = "schedules that are due and have put no task: 1 ('hourly'), the first for 2 h"
     assert late not in doctor(run, Task)
@@ -492,6 +501,15 @@ def test_doctor_finds_what_drifted_from_what_is_installed_and_its_sql_mends_it(m
         run_script(make.db, do.partition("\n")[2])
     Task.xq.recount()
     assert doctor(run, Task) == {}
+
+
+@pytest.mark.parametrize("tubes", [["web", "shop", "b2b"], {"web", "shop", "b2b"}])
+def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_named(make, run, tmp_path, tubes):
+    at = Maker(pw.SqliteDatabase(tmp_path / "app.db")) if isinstance(make.db, pw.SqliteDatabase) else make
+    at(FULL, roles=("runat", "tube", "owner"), tube_stats=tubes)
+    assert doctor(run, at(FULL, roles=("runat", "tube", "owner"), tube_stats=["b2b", "shop", "web"])) == {}
+    if at is not make:
+        assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
 
 
 # SQL that makes the key one of 16 bits, and SQL that sets its last number. SQLite's keys have 64 bits.
@@ -527,13 +545,13 @@ def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
     assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"
     bring(Task, "B")
     Task.put(task())
-    Task.xq.clock.tick(601)
+    Task.xq.clock.tick(660)
     Task.xq.pause()
-    late = "ready tasks: 1, the oldest for 601 s; buried tasks: 1; the queue is paused"
+    late = "ready tasks: 1, the oldest for 11 min; buried tasks: 1; the queue is paused"
     (told,) = run(Task, "health", "--json").json
     assert told == {"target": "app:Page", "state": "failing", "sentence": late}
     assert run(Task, "health", "--max-buried", 1) == f"late app:Page {late}\n"
-    assert run(Task, "health", "--max-buried", 1, "--max-age", 601).code == 0
+    assert run(Task, "health", "--max-buried", 1, "--max-age", 661).code == 0
     assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)
 
 
@@ -557,6 +575,63 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
     second.take()
     unknown = "ready tasks: 1, for how long is unknown; processes that take: 1; buried tasks: 0"
     assert (first.xq.health().state, second.xq.health()) == ("late", ("healthy", unknown))
+    second.xq.clock.tick(700)
+    assert second.xq.health()[0] == make({}, attributes={"table_name": "others"}).xq.health()[0] == "late"
+
+
+def test_a_bound_of_the_age_is_no_proof_of_health(make, monkeypatch):
+    monkeypatch.setattr("xq.operators.ages.WINDOWS", (1,))
+    Task = make(FULL)
+    Task.xq.put_many(tasks(2))
+    Task.xq.clock.tick(5)
+    bound = "ready tasks: 2, the oldest for at least 5 s; processes that take: 0; buried tasks: 0"
+    assert Task.xq.health() == ("late", bound)
+    assert Task.xq.health(max_age=math.inf) == ("healthy", bound)
+
+
+@pytest.mark.parametrize("features", [{}, {"history": True}])
+def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_paused(make, run, features):
+    Task = make(features, roles=("tube",))
+    queue = Task.xq
+    queue.put_many([{"tube": "a"}] * 3)
+    queue.take_many(2)
+    queue.clock.tick(90)
+    queue.put({"tube": "a"})
+    assert queue.standstill() == 90
+    told = (
+        "ready tasks: 2, and none was taken for 90 s: the processes that take (1) have 2 tasks, each for 90 s or longer"
+    )
+    assert doctor(run, Task)[told].startswith("restart those that xq sessions app:Page lists")
+    assert "none was taken for 90 s" in why(run, Task, 3)[0]
+    assert queue.health(max_age=60) == ("late", queue.health(max_age=60).sentence)
+    queue.pause("a")
+    assert queue.standstill() is None
+    queue.put({"tube": "b"})
+    queue.pause("b")
+    assert queue.standstill() is None
+    queue.resume("b")
+    assert queue.standstill() is not None
+    queue.pause()
+    assert queue.standstill() is None
+    queue.resume()
+    queue.resume("a")
+    queue.take()
+    assert queue.standstill() == 0
+    queue.clock.tick(2)
+    assert queue.standstill() == 2
+    queue.take_many(9)
+    assert queue.standstill() is None, "no task is ready"
+
+
+def test_a_full_queue_is_named_and_so_is_the_schedule_that_cannot_put(make, run):
+    Task = make(FULL | {"limit": 2}, roles=("runat", "owner"))
+    assert (make({}, attributes={"table_name": "others"}).xq.room(), Task.xq.room()) == (None, 2)
+    Task.xq.put_many(tasks(2))
+    Task.xq.every(3600, {"name": "a"}, name="hourly")
+    Task.xq.clock.tick(2 * 3600)
+    assert Task.xq.room() == 0
+    remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
+    assert remedies == {"start more workers, kill or dig what is buried, or raise the limit"}
 
 
 # operations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import os
@@ -9,6 +10,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +26,7 @@ from starlette.testclient import TestClient
 
 import xq
 from tests.conftest import Maker
+from tests.servers import Postgres
 from tests.steps import eventually
 from tests.support.console import SAME, visitor
 from xq import serve
@@ -56,6 +60,12 @@ def shown(here: TestClient, path: str, **query: Any) -> str:
 def post(here: TestClient, page: str, **form: Any) -> Any:
     """The answer to a form on a page of the queue."""
     return here.post(f"/q/Task/{page}", data=form, headers=SAME)
+
+
+def room_of(here: TestClient) -> Any:
+    """What operations of the console need: while it is held twice, none begins."""
+    (look,) = vars(here.app)["snapshots"].look.values()
+    return look.operations
 
 
 def buried(queue: Any, n: int, error: str = "TimeoutError: no answer") -> list[Any]:
@@ -121,7 +131,7 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
         pages.dig(key)
     pages.pause()
     page = shown(browse(pages), "/q/Task/task", key=key)
-    assert {"task 0", "the queue is paused: resume() ends that"} <= set(texts(page))
+    assert {"task 0", "the queue is paused: xq resume TARGET ends that"} <= set(texts(page))
     assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "bury", "dig"]
     assert ("the mail server is back" in page, '<svg class="bar"' in page) == (True, True)
 
@@ -206,15 +216,38 @@ class Slow(pw.SqliteDatabase):
         return self.gate.wait(60) and super()._connect()  # type: ignore[misc]
 
 
-def test_a_database_that_hangs_holds_up_no_other_queue_and_the_age_of_its_numbers_is_shown(pages, tmp_path):
+def test_older_numbers_of_a_slow_database_are_shown_with_their_age(pages, tmp_path):
     Slow.gate.set()
     task = Maker(Slow(str(tmp_path / "slow.db")))()
     here = visitor(serve.app({"quick": pages, "slow": task}, every=0.01))
     assert [row[:2] for row in cells(shown(here, "/"))] == [["quick", "0"], ["slow", "0"]]
     Slow.gate.clear()
     pages.put({"name": "new"})
-    eventually(lambda: "its database does not answer" in (page := shown(here, "/")) and cells(page)[0][1] == "1")
+    eventually(lambda: "ago: a new look is under way" in (page := shown(here, "/")) and cells(page)[0][1] == "1")
     Slow.gate.set()
+
+
+def test_a_database_that_hangs_takes_the_pages_of_its_queues_and_no_others(pages):
+    if reason := Postgres.missing():
+        pytest.skip(reason)
+    with Postgres() as server, ThreadPoolExecutor(9) as browsers:
+        server.create("stuck")
+        with closing(server.peewee("stuck")) as db:
+            here = visitor(serve.app({"quick": pages, "stuck": Maker(db)()}, every=0.01, live="poll"))
+        shown(here, "/q/stuck")
+        pages.put({"name": "new"})
+        with server.hanging():
+            loads = [browsers.submit(here.get, "/q/stuck") for _ in range(9)]
+            assert "new" in cells(shown(here, "/q/quick"))[0]
+            eventually(lambda: cells(shown(here, "/"))[0][:2] == ["quick", "1"])
+            answers = [load.result() for load in loads]
+            assert {(each.status_code, each.headers["retry-after"]) for each in answers} == {(503, "5")}
+            assert "The database of stuck has not answered for 1" in here.get("/q/stuck").text
+            assert "ago: its database does not answer" in shown(here, "/")
+            assert "event: snapshot" in shown(here, "/q/stuck/events")
+            threads = [thread for thread in threading.enumerate() if thread.name == "xq-console"]
+            assert len(threads) <= 5, "four of pages, and one look"
+        eventually(lambda: here.get("/q/stuck").status_code == 200)
 
 
 def test_a_console_within_wsgi_has_pages_that_ask_for_new_numbers(pages):
@@ -281,7 +314,7 @@ def test_a_second_click_begins_no_second_operation(pages):
     buried(pages, 3)
     here = browse(pages)
 
-    with (room := vars(here.app)["room"]), room:  # so that none ends
+    with (room := room_of(here)), room:  # so that none ends
         for filter in ("", "", "tube:mail"):
             begin(here, "dig", filter=filter)
         assert operations(here) == [("Dig", "waits for others")] * 2
@@ -304,7 +337,7 @@ def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
 def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages):
     buried(pages, 5)
     here = browse(pages)
-    with (room := vars(here.app)["room"]), room:  # so that it does not begin
+    with (room := room_of(here)), room:  # so that it does not begin
         begin(here, "dig", filter="state:buried")
         assert post(here, "operations/1/cancel", verb="dig").status_code == 303
     eventually(lambda: operations(here) == [("Dig", "cancelled")])
@@ -315,7 +348,7 @@ def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages)
 
 def test_an_operation_that_fails_says_why(pages):
     here = browse(pages)
-    with (room := vars(here.app)["room"]), room:
+    with (room := room_of(here)), room:
         begin(here, "dig", filter="")
         pages.uninstall(keep_columns=True)
     eventually(lambda: not vars(here.app)["operations"][0].is_running)
@@ -335,6 +368,19 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
         assert pages.paused() == []
 
 
+def test_a_schedule_is_run_paused_and_resumed(pages):
+    pages.every("@daily", {"name": "digest"}, name="daily")
+    here = browse(pages)
+    for verb, shows in (("run", "Run Pause"), ("pause", "paused Run Resume"), ("resume", "Run Pause")):
+        assert post(here, "schedule", verb=verb, schedule="daily").status_code == 303
+        (row,) = cells(shown(here, "/q/Task/schedules"))
+        assert [word for word in row if word in ("paused", "Run", "Pause", "Resume")] == shows.split()
+    assert [pages.count(), *row[3:4]] == [1, f"{pages.schedules()[0].last:%Y-%m-%d %H:%M:%S}"]
+    assert post(here, "schedule", verb="run", schedule="none").status_code == 404
+    pages.clock.tick(86_400 + 61)
+    assert "overdue" in cells(shown(here, "/q/Task/schedules"))[0]
+
+
 # who may do what
 
 
@@ -342,6 +388,8 @@ def sent(here: TestClient, verb: str) -> Any:
     """Use a verb, by each page that has it; return the answers."""
     if verb == "view":
         return [here.get(path) for path in ("/", "/q/Task", "/q/Task/failures", "/static/console.js")]
+    if verb == "run":
+        return [post(here, "schedule", verb="run", schedule="x")]
     if verb in ("pause", "resume"):
         return [post(here, verb, scope="all")]
     return [post(here, page, verb=verb, scope="selected", keys=["1"]) for page in ("preview", "act")]
@@ -365,7 +413,7 @@ def test_the_verb_of_an_operation_is_its_own_not_the_one_that_a_form_names(pages
     rights = {"ann": "admin", "*": ["dig"]}
     here = browse(pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights=rights)
     here.headers["by"] = "ann"
-    with (room := vars(here.app)["room"]), room:
+    with (room := room_of(here)), room:
         begin(here, "kill", filter="state:buried", sure="Task")
         here.headers["by"] = "ben"
         assert post(here, "operations/1/cancel", verb="dig").status_code == 403
@@ -434,6 +482,31 @@ def test_a_login_leads_to_this_console_only_and_ends(pages, monkeypatch):
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 13 * 3600)
     assert here.get("/").status_code == 401
+
+
+def test_after_ten_refused_tokens_within_a_minute_an_address_has_to_wait_and_all_logins_are_logged(
+    pages, monkeypatch, caplog
+):
+    caplog.set_level("INFO", "xq.serve")
+    console = serve.app([pages], token={"ann": TOKEN}, proxies=["10.0.0.9"])
+    here, other = (visitor(console, address=address) for address in ("10.0.0.7", "10.0.0.8"))
+    proxied = visitor(console, address="10.0.0.9")
+    proxied.headers["X-Forwarded-For"] = "10.0.0.1, 10.0.0.7, 10.0.0.9"
+    assert log_in(here).status_code == 303
+    for n in range(10):
+        answer = log_in(here, "wrong") if n % 2 else proxied.get("/", headers={"Authorization": f"Bearer wrong {n}"})
+        assert answer.status_code == 401
+    for refused in (log_in(here), log_in(proxied), here.get("/", headers=BEARER)):
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+    assert (here.get("/").status_code, log_in(other).status_code) == (200, 303), "by its cookie, and another address"
+    assert caplog.messages == [
+        "ann logged in from 10.0.0.7",
+        *["a token from 10.0.0.7 was refused"] * 10,
+        "ann logged in from 10.0.0.8",
+    ]
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 61)
+    assert log_in(here).status_code == 303
 
 
 ORIGINS: list[tuple[dict[str, str], bool]] = [
@@ -534,6 +607,52 @@ def test_a_console_is_mounted_below_a_path(pages):
     assert here.get("/ops/queues/q/Task").status_code == 200
 
 
+def test_a_proxy_has_the_console_below_a_path_and_says_how_it_was_reached(pages):
+    console = serve.app([pages], token=TOKEN, root_path="/ops/", hosts=["queues.example.org"])
+    here, far = (visitor(console, address=address) for address in ("127.0.0.1", "10.0.0.7"))
+    proxied = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "queues.example.org:8443"}
+    origin = {"Origin": "https://queues.example.org:8443"}
+    for path in ("/login", "/ops/login"):
+        answer = here.post(path, data={"token": TOKEN, "next": "/q/Task"}, headers=proxied | origin)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ops/q/Task"), path
+        assert {"Secure", "Path=/ops/"} <= {part.strip() for part in answer.headers["set-cookie"].split(";")}
+        assert far.post(path, data={"token": TOKEN}, headers=proxied | origin).status_code == 403, "no proxy sent it"
+    for path in ("/ops", "/ops/", "/", "/q/Task", "/ops/q/Task"):
+        assert here.get(path, headers=BEARER).status_code == 200, path
+    assert here.get("/opsq/Task", headers=BEARER).status_code == 404
+    assert here.get("/", headers=BEARER | {"X-Forwarded-Host": "evil.example"}).status_code == 400
+
+
+def test_of_many_browsers_that_follow_at_once_two_hundred_are_answered(pages):
+    console = serve.app([pages], every=60)
+    codes: list[int] = []
+
+    async def follow(asked: asyncio.Event) -> None:
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                codes.append(message["status"])
+                await asked.wait()
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "path": "/events", "headers": headers, "client": ("127.0.0.1", 1)}
+        received = iter([{"type": "http.request"}])
+        await console(scope, lambda: asyncio.sleep(0, next(received, {"type": "http.disconnect"})), send)
+
+    async def many(n: int) -> None:
+        asked = asyncio.Event()
+        browsers = [asyncio.create_task(follow(asked)) for _ in range(n)]
+        while len(codes) < n:
+            await asyncio.sleep(0)
+        asked.set()
+        await asyncio.gather(*browsers)
+
+    asyncio.run(many(230))
+    assert (codes.count(200), codes.count(503)) == (200, 30)
+    codes.clear()
+    asyncio.run(many(200))
+    assert codes == [200] * 200, "those that left are not counted"
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"token": "short"}, "at least 16"),
     ({"token": {"ann": TOKEN, "bob": TOKEN}}, "same token"),
@@ -545,6 +664,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"live": "socket"}, "events"),
     ({"metrics": True}, "open"),
     ({"user": 7}, "a header"),
+    ({"root_path": "/a b"}, "root_path= is the path"),
     ({"hide": ["tube"]}, "hide= cannot hide 'tube' of Task: pages name keys and tubes"),
 ]
 

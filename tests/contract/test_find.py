@@ -194,6 +194,7 @@ def test_the_next_tasks_of_a_state_come_first_else_the_newest_and_what_is_no_tas
     assert [each["priority"] for each in Task.xq.find("state:ready", back=True, n=1).tasks] == [3]
     assert [each["id"] for each in Task.xq.find().tasks] == [4, 3, 2, 1]
     assert Task.xq.find("draft").tasks == Task.xq.find("key:5").tasks == []
+    assert (Task.xq.find("state:R state:B").looked, Task.xq.find("state:B").looked) == (0, 1)
 
 
 def test_a_waiting_task_without_a_time_is_found_among_the_others(make):

@@ -55,10 +55,10 @@ def test_tasks_and_pauses_are_shown_by_state_and_by_tube_and_transitions_grow_fr
 
 
 def test_of_many_tubes_those_beyond_a_hundred_have_one_series(make):
-    Task = make(FULL, roles=("runat", "tube"), tube_stats=[f"t{n}" for n in range(103)])
-    Task.xq.put_many([{"tube": f"t{n}"} for n in (0, 99, 100, 102)])
+    Task = make(FULL, roles=("runat", "tube"), tube_stats=[f"t{n:03}" for n in range(103)])
+    Task.xq.put_many([{"tube": f"t{n:03}"} for n in (0, 99, 100, 102)])
     found = shown(of(Task), "xq_tasks")
-    assert {tube: n for (state, tube), n in found.items() if state == "R" and n} == {"t0": 1, "t99": 1, "other": 2}
+    assert {tube: n for (state, tube), n in found.items() if state == "R" and n} == {"t000": 1, "t099": 1, "other": 2}
 
 
 def test_no_key_and_no_data_of_a_task_is_shown(make):
@@ -103,7 +103,8 @@ def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
     assert durations(metrics) == (0, 0), "from now on"
     assert durations(of(Task, past=True)) == (1, 1), "if asked for, also those of before"
     Task.xq.clock.tick(3)
-    assert value(metrics, "xq_oldest_ready_seconds") == 3
+    assert (value(metrics, "xq_oldest_ready_seconds"), value(metrics, "xq_oldest_ready_exact")) == (3, 1)
+    assert value(metrics, "xq_standstill_seconds") == 3
     task = Task.take()
     Task.xq.clock.tick(0.2)
     task.ack()

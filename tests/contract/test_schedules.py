@@ -165,8 +165,47 @@ def test_schedules_are_listed_by_name(make):
     Other.xq.every(60, task(), name="a")
     first, second = Task.xq.schedules()
     then = datetime(2023, 11, 15, 11, tzinfo=UTC)
-    assert first == ("a", "0 12 * * mon-fri", {"name": "x"}, {"delay": 5}, then, "Europe/Berlin")
+    assert first == ("a", "0 12 * * mon-fri", {"name": "x"}, {"delay": 5}, then, "Europe/Berlin", None, False, False)
     assert (second.name, second.spec, second.tz) == ("b", 60, "UTC")
+
+
+def test_a_schedule_that_is_run_puts_its_task_and_keeps_its_next_firing(make):
+    Task = make()
+    Task.xq.every(60, task(), name="a")
+    Task.xq.clock.tick(50)
+    assert [Task.xq.run_schedule("a"), Task.xq.run_schedule("b"), Task.xq.count()] == [True, False, 1]
+    (found,) = Task.xq.schedules()
+    assert (found.last, found.next) == (START + timedelta(seconds=50), START + timedelta(seconds=60))
+    Task.xq.clock.tick(10)
+    assert Task.xq.sweep() == 1
+    assert Task.xq.schedules()[0].last == START + timedelta(seconds=60)
+
+
+def test_a_paused_schedule_does_not_fire_and_fires_at_its_next_time_after_it_is_resumed(make):
+    Task = make()
+    Task.xq.every(60, task(), name="a")
+    Task.xq.every(START + timedelta(seconds=60), task(), name="once")
+    for name in ("a", "once"):
+        assert Task.xq.pause_schedule(name)
+    Task.xq.clock.tick(190)
+    assert Task.xq.sweep() == 0
+    assert [(each.paused, each.overdue) for each in Task.xq.schedules()] == [(True, False)] * 2
+    assert Task.xq.run_schedule("a")
+    for name in ("a", "once", "none"):
+        assert Task.xq.resume_schedule(name) is (name != "none")
+    assert (Task.xq.sweep(), [(each.name, each.paused) for each in Task.xq.schedules()]) == (0, [("a", False)])
+    assert following(Task) == ["14 22:17:20"], "by its grid; that of the other one is over"
+    Task.xq.clock.tick(50)
+    assert Task.xq.resume_schedule("a")
+    assert Task.xq.sweep() == 1, "to resume one that is not paused skips no firing"
+
+
+def test_a_schedule_that_has_been_due_for_a_minute_is_overdue(make):
+    Task = make()
+    Task.xq.every(60, task(), name="a")
+    for seconds, overdue in ((120, False), (1, True)):
+        Task.xq.clock.tick(seconds)
+        assert [each.overdue for each in Task.xq.schedules()] == [overdue]
 
 
 def test_an_unscheduled_task_is_not_put_again(make):

@@ -164,18 +164,52 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
 
 def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
     queue = make({"buried": True}).xq
-    assert queue.oldest_ready() == 0, "no task is ready"
+    assert queue.oldest_ready() == (0, True), "no task is ready"
     for put, ended, age in ((1, 0, 30), (2, 0, 60), (0, 1, 60)):
         queue.put_many([{}] * put)
         queue.oldest_ready()
         queue.clock.tick(30)
         queue.ack_many(queue.take_many(ended))
-        assert queue.oldest_ready() == age
+        assert queue.oldest_ready() == (age, age == 0)
 
 
-@pytest.mark.parametrize(("features", "age"), [({}, None), ({"history": True}, 5)])
+@pytest.mark.parametrize(("features", "age"), [({}, None), ({"history": True}, (5, True))])
 def test_only_the_history_tells_a_new_process_the_age_of_the_next_task(make, features, age):
     queue = make(features).xq
     queue.put({})
     queue.clock.tick(5)
     assert queue.oldest_ready() == age
+
+
+AGED = {"buried": True, "history": True, "limit": 100}
+
+
+@pytest.mark.parametrize("calls", ["take bury dig", "take release", "take ack", "pause", "pause tube"])
+def test_what_was_done_to_other_tasks_does_not_make_the_oldest_ready_one_younger(make, calls):
+    Task = make(AGED, roles=("priority", "tube"))
+    Task.xq.put_many([{"priority": 5, "tube": "slow"}] * 5)
+    Task.xq.clock.tick(30)
+    for call in calls.split(" ") if "pause" not in calls else ():
+        getattr(Task.xq, call)(*() if call == "take" else (1,))
+    if "pause" in calls:
+        Task.xq.pause("slow" if "tube" in calls else None)
+    for priority in (1, 9):
+        Task.put({"priority": priority})
+    Task.xq.clock.tick(1)
+    assert Task.xq.oldest_ready() == (31, True)
+
+
+def test_a_task_that_became_ready_before_the_transitions_that_are_read_has_a_lower_bound_of_its_age(make, monkeypatch):
+    monkeypatch.setattr("xq.operators.ages.WINDOWS", (2, 6))
+    queue = make(AGED, roles=("priority",)).xq
+    for priority in (9, 1):
+        queue.put({"priority": priority})
+        queue.clock.tick(10)
+    assert queue.oldest_ready() == (20, True)
+    queue.ack(queue.take())
+    assert queue.oldest_ready() == (20, True)
+    for _ in range(2):
+        queue.put({"priority": 1})
+        queue.clock.tick(5)
+        queue.ack(queue.take())
+    assert queue.oldest_ready() == (10, False)

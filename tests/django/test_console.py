@@ -163,6 +163,17 @@ def test_a_user_may_do_in_the_console_what_the_permissions_on_the_model_say(mana
     assert ("kill" not in allowed) == bool(Task.objects.filter(pk=task.pk))
 
 
+@pytest.mark.parametrize(("may", "status"), [(["view", "change"], 403), (["view", "add"], 303)])
+def test_who_may_add_may_run_a_schedule(manage, may, status):
+    Task, site = manage()
+    mount(site, console_of(Task))
+    Task.xq.every("@daily", {"name": "a"}, name="daily")
+    form = urlencode({"verb": "run", "schedule": "daily"})
+    kind = "application/x-www-form-urlencoded"
+    assert client_of(site, *may).post("/queues/q/Task/schedule", form, content_type=kind).status_code == status
+    assert Task.xq.count() == (status == 303)
+
+
 def test_a_console_with_rows_that_the_admin_does_not_show_is_for_superusers(manage, tmp_path):
     class Page(peewee.Model):
         status = peewee.TextField(default="R")

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECI
 CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, tube, whole));
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
@@ -483,10 +483,6 @@ SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
-
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program), (:uuid, 'page', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease, :host, :pid, :program)
@@ -563,17 +559,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
+    WHERE queue = 'page' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
 -- begin wait
 INSERT INTO "page_xq_wait" (k0, waiter, session, since)

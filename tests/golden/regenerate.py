@@ -159,7 +159,7 @@ MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 # The statements that a dialect has by name. One that a queue does not need is empty.
 NAMED = (
-    *("count_what_is_there", "installed", "statuses_in_use", "queues", "sessions", "processes", "process"),
+    *("count_what_is_there", "installed", "statuses_in_use", "queues", "sessions", "processes"),
     *("session_listed", "session_is_there", "sessions_listed", "rejoin_session", "expire_session_later"),
     *("session_ends", "session_over", "deregister_session", "set_setting", "pause", "resume", "pauses", "time_us"),
     *("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules", "next_firings", "due_schedule"),

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECI
 CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, tube, whole));
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
@@ -90,17 +90,17 @@ DELETE FROM "mail_xq_count"
     SET n = n + 1;
     INSERT INTO "mail_xq_count"
     SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-    WHERE NOT OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+    WHERE NOT OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('it''s', 'news') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
     INSERT INTO "mail_xq_count"
     SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
-    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('news', 'it''s') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
+    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('it''s', 'news') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
     ON CONFLICT DO UPDATE
     SET n = n + 1;
     INSERT INTO "mail_xq_count"
     SELECT NEW."tube", CASE WHEN COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
+    WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('it''s', 'news') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "mail_xq_wait"
@@ -143,7 +143,7 @@ CREATE TRIGGER "mail_xq_add_up" AFTER UPDATE OF n ON "mail_xq_count" WHEN NEW.ta
     SET n = n + excluded.n;
     INSERT INTO "mail_xq_count"
     SELECT tube, source, target, COUNT(*) FROM "mail_xq_history"
-    WHERE id > OLD.n AND id <= NEW.n AND source <> target AND tube IN ('news', 'it''s')
+    WHERE id > OLD.n AND id <= NEW.n AND source <> target AND tube IN ('it''s', 'news')
     GROUP BY 1, 2, 3
     ON CONFLICT DO UPDATE
     SET n = n + excluded.n;
@@ -768,7 +768,7 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2) AS actual
     WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count"
     WHERE NOT (tube = '' AND source = '' AND target = ''));
@@ -793,10 +793,6 @@ SELECT uuid, since FROM xq_session
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
-
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
 
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
@@ -874,17 +870,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
+    WHERE queue = 'mail' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
 -- begin wait
 INSERT INTO "mail_xq_wait" (k0, waiter, session, since)
@@ -964,7 +960,7 @@ SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n
     UNION ALL
     SELECT tube, source, target, 1 FROM "mail_xq_history"
     WHERE id > (SELECT n FROM "mail_xq_count"
-    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('it''s', 'news'))
     GROUP BY 1, 2, 3;
 
 -- actual counts
@@ -973,7 +969,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2;
 
 -- audit
@@ -986,7 +982,7 @@ SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n
     UNION ALL
     SELECT tube, source, target, 1 FROM "mail_xq_history"
     WHERE id > (SELECT n FROM "mail_xq_count"
-    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('news', 'it''s'))
+    WHERE tube = '' AND source = '' AND target = '') AND source <> target AND tube IN ('it''s', 'news'))
     GROUP BY 1, 2, 3
     UNION ALL
     SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
@@ -994,7 +990,7 @@ SELECT tube, source, target, SUM(n) AS n, 1 FROM (SELECT tube, source, target, n
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2) AS actual;
 
 -- add counter

@@ -19,7 +19,7 @@ from tests.steps import elsewhere, eventually, refers
 from tests.support import questions
 from xq.core import values
 from xq.engine import steps
-from xq.operators import inspection
+from xq.operators import doctor
 
 
 def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
@@ -120,7 +120,7 @@ def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make,
 def test_doctor_finds_a_transaction_that_stays_open(make_live, monkeypatch):
     Task, db = make_live(), make_live.db
     Task.put(task())
-    monkeypatch.setattr(inspection, "LONG", 0.0)
+    monkeypatch.setattr(doctor, "LONG", 0.0)
 
     def found() -> list[Any]:
         return [each for each in Task.xq.doctor() if "has a transaction open for" in each.what]

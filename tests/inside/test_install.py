@@ -44,6 +44,18 @@ def test_install_adds_the_processes_to_the_sessions_of_an_earlier_layout_and_kee
     assert n == 1
 
 
+def test_schedules_of_an_older_version_get_the_columns_that_this_one_adds(make):
+    Task = make()
+    Task.xq.every(60, task(), name="a")
+    for column in ("last_us", "paused"):
+        make.db.execute_sql(f"ALTER TABLE xq_schedule DROP COLUMN {column}")
+    make.db.execute_sql("UPDATE xq_queue SET version = '8'")
+    Task.xq.adapter.maintenance.leave()  # as if this process began now
+    Task.xq.install()
+    assert [(each.name, each.last, each.paused) for each in Task.xq.schedules()] == [("a", None, False)]
+    assert Task.xq.pause_schedule("a")
+
+
 def test_a_queue_of_an_older_version_gets_the_tables_and_columns_that_this_one_adds(make):
     Task = make({"history": True, "buried": "any"})
     there = Task.put(task())

@@ -7,16 +7,20 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
@@ -434,8 +438,80 @@ def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=STUCK)[1].endswith("(Ctrl-C ends it)\n")
     assert (">page<" in shown, ">mails<" in shown, "sqlite_sequence" in shown) == (True, True, False)
+    with closing(socket.create_server(("127.0.0.1", port))):
+        code, out, err = xq(app, "serve", "app:Page", "--port", str(port))
+        told = f"xq: 127.0.0.1:{port} cannot be listened on: Address already in use"
+        assert (code, out, err.startswith(told), err.count("\n")) == (1, "", True, 1)
     code, _, err = xq(app, "serve", "app:Page", "--host", "0.0.0.0", XQ_TOKEN="")  # for other machines
     assert (code, "the console needs a token: set XQ_TOKEN" in err) == (1, True)
+
+
+@contextmanager
+def nginx(folder: Path, server: str) -> Iterator[None]:
+    """An nginx with one server, with a certificate of its own."""
+    if not (program := shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")):
+        pytest.skip("there is no nginx here: Debian: apt install nginx")
+    key, certificate = folder / "queues.key", folder / "queues.pem"
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=queues.example.org"]
+    subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
+    (folder / "conf").write_text(f"events {{}}\nhttp {{\naccess_log off;\n{places}{server}}}\n")
+    once = f"daemon off; master_process off; pid {folder}/pid; error_log stderr;"
+    process = subprocess.Popen([program, "-p", folder, "-c", folder / "conf", "-g", once])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(STUCK)
+
+
+@pytest.mark.parametrize("passes", ["http://127.0.0.1:8320;", "http://127.0.0.1:8320/;"], ids=["whole", "below"])
+def test_the_console_is_behind_tls_below_a_path_of_the_documented_nginx(app, passes):
+    (server,) = re.findall("```\n(server {.*?)```", (ROOT / "docs/console.md").read_text(), re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, inside = one.getsockname()[1], other.getsockname()[1]
+    server = server.replace("http://127.0.0.1:8320;", passes).replace("8320", f"{inside}")
+    server = server.replace("443", f"127.0.0.1:{port}").replace("/etc/ssl", f"{app}")
+    host, token = f"queues.example.org:{port}", "a-token-of-the-tests-0123456789"
+
+    def ask(method: str, path: str, body: str | None = None, **headers: str) -> tuple[HTTPResponse, str]:
+        connection = HTTPSConnection("127.0.0.1", port, context=ssl._create_unverified_context())
+        with closing(connection):
+            connection.request(method, path, body, {"Host": host, "Accept": "text/html", **headers})
+            return (answer := connection.getresponse()), answer.read().decode()
+
+    def is_up() -> bool:
+        with suppress(OSError, HTTPException):
+            return ask("GET", "/ops/")[0].status == 401
+        return False
+
+    def log_in(token: str) -> HTTPResponse:
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{host}"}
+        sent = urlencode({"token": token, "next": "/q/Page"})
+        return ask("POST", "/ops/login", sent, **form, **{"X-Forwarded-For": "203.0.113.9"})[0]
+
+    options = ("--port", str(inside), "--root-path", "/ops", "--allow-host", "queues.example.org")
+    environ = environment(XQ_TOKEN=token)
+    with (
+        nginx(app, server),
+        started(app, "serve", "app:Page", *options, env=environ, stderr=subprocess.PIPE) as console,
+    ):
+        eventually(is_up)
+        assert ask("GET", "/ops")[0].headers["location"] == f"https://{host}/ops/"
+        assert log_in("wrong").status == 401
+        answer = log_in(token)
+        assert (answer.status, answer.headers["location"]) == (303, "/ops/q/Page")
+        cookie = answer.headers["set-cookie"]
+        assert ("; Secure" in cookie, "; Path=/ops/;" in cookie) == (True, True)
+        answer, page = ask("GET", "/ops/q/Page", Cookie=cookie.partition(";")[0])
+        links = re.findall(r'(?:href|src|action|data-events)="([^"]*)"', page)
+        assert (answer.status, [link for link in links if not link.startswith(("/ops/", "#"))]) == (200, [])
+        console.send_signal(signal.SIGINT)
+        told = console.communicate(timeout=STUCK)[1]
+    assert f"the console: http://127.0.0.1:{inside}/ops/  (Ctrl-C ends it)" in told
+    refused, accepted = "WARNING xq.serve: a token from 203.0.113.9 was refused", "logged in from 203.0.113.9"
+    assert (refused in told, f"INFO xq.serve: console {accepted}" in told, token in told) == (True, True, False)
 
 
 def test_spark_archives_and_restores_from_the_command_line(app):

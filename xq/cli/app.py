@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from xq.cli import acts, queues, tasks, tubes, watch, work
 from xq.cli.output import Answer
-from xq.cli.targets import Json, Target, connected
+from xq.cli.targets import Json, Target, connected, public
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
@@ -50,6 +51,7 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
 
     def run(target: Target, json: Json = False, **given: Any) -> None:
         with connected(target) as queue:
+            queue.adapter.inspection.target = quote(public(target))
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say
 from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
+from xq.core.errors import Error
 from xq.core.words import NAMES
 
 MOST = 20  # words of a column that upgrade shows
@@ -73,9 +74,26 @@ def sessions(queue: Queue) -> Answer:
 
 
 def schedules(queue: Queue) -> Answer:
-    """List the schedules of a queue: what each puts, and when it fires next."""
-    names = ("name", "spec", "next", "task")
-    return Answer([{name: getattr(each, name) for name in names} for each in queue.schedules()])
+    """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
+    names = ("name", "spec", "last", "next", "task", "paused", "overdue")
+    found = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
+    marks = ("paused", "overdue")
+    return Answer(found, [[each | {mark: mark if each[mark] else "" for mark in marks} for each in found]])
+
+
+def schedule(
+    queue: Queue,
+    what: Annotated[str, Argument(metavar="run|pause|resume")],
+    name: Annotated[str, Argument(help="The name of the schedule.")],
+    reason: Reason = None,
+    actor: Actor = None,
+) -> Answer:
+    """Put the task of a schedule now, pause its firings, or resume them."""
+    if what not in (does := {"run": "has put its task", "pause": "is paused", "resume": "is resumed"}):
+        raise typer.BadParameter(f"{what} is none of {', '.join(does)}")
+    if not getattr(queue, f"{what}_schedule")(name, actor=actor, reason=reason):
+        raise Error(f"{queue.name} has no schedule {name}: xq schedules lists them")
+    return Answer({what: name}, [], f"the schedule {name} {does[what]}")
 
 
 # what a method of the queue does
@@ -242,4 +260,13 @@ def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any]
     return found
 
 
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (sessions, schedules, *METHODS, install, uninstall, check, ddl)
+ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (
+    sessions,
+    schedules,
+    schedule,
+    *METHODS,
+    install,
+    uninstall,
+    check,
+    ddl,
+)

@@ -15,7 +15,7 @@ from typer import Argument, Option
 from xq.cli.output import Answer, Fields, Text, ask, block, moment, say, shown
 from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
 from xq.core.errors import BadValue, Error
-from xq.core.words import lasting
+from xq.core.words import counted, lasting
 
 PER_PUT = 1_000  # tasks that one statement puts
 MOST = 200  # characters of a value that people see
@@ -100,8 +100,8 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
     rows = [
         {
-            "tasks": group.count,
-            "states": " ".join(f"{state}:{number:,}" for state, number in group.states.items()),
+            "tasks": group.count if groups.ended else counted(group.count, False),
+            "states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in group.states.items()),
             "error": Text(group.title),
             "last": f"{spent(now - group.last)} ago" if group.last else "",
             "filter": group.filter,

@@ -165,13 +165,16 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
     numbers, inspection = queue.stats(), queue.adapter.inspection
     looks.append((time.monotonic(), Counter(numbers.transition)))
     (began, first), (now, last) = looks[0], looks[-1]
+    _, oldest, standstill = inspection.ready()
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
         "seconds_in_state": {name: {f"p{at}": value for at, value in each.items()} for name, each in times.items()},
-        "oldest_ready": queue.oldest_ready(),
+        "oldest_ready": oldest and oldest.seconds,
+        "oldest_ready_exact": oldest and oldest.exact,
+        "standstill": standstill,
         "sessions": len(inspection.online()),
         "paused": queue.paused(),
         "errors": {group.title: group.count for group in failed},
@@ -182,8 +185,10 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
 
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
-    rates, age = told["per_second"], told["oldest_ready"]
-    since = "" if age is None or not told["counts"]["R"] else f"   oldest ready: {spent(age)}"
+    from xq.operators.ages import Age
+
+    rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
+    since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 

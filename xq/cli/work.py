@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,6 +19,7 @@ ALL = f"{TARGET}; or sqlite:///app.db: all queues and tubes that it has"
 TOKEN = "What to log in with. Better than here: in the environment."
 HELP = "module:handler, decorated by @Page.xq.worker; or a queue"
 Several = list[str] | None
+LINES = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # of the log
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def worker(
     from xq.runtime.workers.worker import Options, Worker
 
     level = logging.DEBUG if verbose > 1 else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level, format=LINES)
     options: dict[str, Any] = {name: each for name, each in (("workers", workers), ("kind", kind)) if each is not None}
     assignments = []
     for text in targets:
@@ -92,6 +94,7 @@ def serve(
     hosts: Annotated[Several, Option("--allow-host", help="A name by which browsers reach it.")] = None,
     user: Annotated[str | None, Option("--user-header", help="The header in which a proxy names its user.")] = None,
     proxies: Annotated[Several, Option("--proxy", help="The proxy's address, if it is another machine.")] = None,
+    root_path: Annotated[str, Option(help="The path at which a proxy has the console, as /ops.")] = "",
     rights: Annotated[str, Option("--role", help="viewer, operator or admin.")] = "admin",
     hide: Annotated[Several, Option(help="A field whose value is not shown; may be repeated.")] = None,
     metrics: Annotated[str, Option(help="/metrics for Prometheus: off, token or open.")] = "off",
@@ -111,7 +114,12 @@ def serve(
     options = {name: each for name, each in context.params.items() if name not in ("targets", "host", "port")}
     shown = [each for target in targets for each in _shown(target)]
     options |= {"token": token or None, "hosts": [*(hosts or ()), host], "proxies": proxies or (), "hide": hide or ()}
-    console = app(shown, **options)
+    console, is_ipv6 = app(shown, **options), ":" in host
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+    except OSError as error:
+        raise Error(f"{host}:{port} cannot be listened on: {error.strerror}") from error
+    logging.basicConfig(level=logging.INFO, format=LINES)
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: Any = None) -> None:
@@ -119,11 +127,12 @@ def serve(
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # to cut off pages is no error
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(console, host=host, port=port, log_level="warning", server_header=False)
+    config = uvicorn.Config(console, log_level="warning", server_header=False)
     config.proxy_headers = False  # the console itself decides whose headers it believes
     config.timeout_graceful_shutdown = 1  # pages may follow the console for ten seconds
-    say(f"the console: http://{f'[{host}]' if ':' in host else host}:{port or '(a free port)'}/  (Ctrl-C ends it)")
-    Server(config).run()
+    below = f"{console.settings.root}/"
+    say(f"the console: http://{f'[{host}]' if is_ipv6 else host}:{listening.getsockname()[1]}{below}  (Ctrl-C ends it)")
+    Server(config).run([listening])
 
 
 def _shown(target: str) -> Iterator[Any]:

@@ -233,7 +233,7 @@ def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
         raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")
     if any(tube == "" or "\0" in tube for tube in tube_stats):
         raise ConfigurationError("tube_stats: a tube whose name is empty, or holds a zero byte, cannot be counted")
-    return tuple(dict.fromkeys(tube_stats))
+    return tuple(sorted(set(tube_stats)))  # the triggers have them, and must be equal in every process
 
 
 def default_id(key: Sequence[Field]) -> str:

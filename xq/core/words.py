@@ -35,6 +35,11 @@ def lasting(seconds: float) -> str:
     return f"{n:.3g} {name}" if abs(n) < 1000 else f"{n:,.0f} {name}"
 
 
+def counted(n: int, ended: bool = True) -> str:
+    """Return a number; "10,000+" if the count has not come to the end."""
+    return f"{n:,}{'' if ended else '+'}"
+
+
 @dataclass(frozen=True)
 class Wording:
     """The words that the messages of a queue use for its states, owners and remedies."""

@@ -43,7 +43,9 @@ FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
     "xq_transitions": (True, "Transitions of tasks; X is no task.", "tube", "source", "target"),
     "xq_events": (True, "Calls and timers that moved tasks (feature events).", "event"),
     "xq_reaped": (True, "Tasks released because the process of their owner ended."),
-    "xq_oldest_ready_seconds": (False, "Age of the task that has been ready for longest; 0 without one."),
+    "xq_oldest_ready_seconds": (False, "Age of the oldest ready task, a lower bound if xq_oldest_ready_exact is 0."),
+    "xq_oldest_ready_exact": (False, "1 if the age of the oldest ready task is exact, 0 if it is a lower bound."),
+    "xq_standstill_seconds": (False, "For how long, at least, tasks have been ready and none was taken; 0 if not so."),
     "xq_sessions": (False, "Open sessions that take from the queue."),
     "xq_paused": (False, "1 if the queue (tube is empty) or the tube is paused.", "tube"),
 }
@@ -129,16 +131,18 @@ class QueueReader:
             self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 
     def _now(self) -> Numbers:
-        stats, paused, oldest = self._queue.stats(), self._queue.paused(), self._queue.oldest_ready()
+        inspection, stats, paused = self._queue.adapter.inspection, self._queue.stats(), self._queue.paused()
+        _, oldest, standstill = inspection.ready()
         found: dict[tuple[str, ...], float] = {
             ("xq_up",): 1,
-            ("xq_sessions",): self._queue.adapter.inspection.takers(),
+            ("xq_sessions",): inspection.takers(),
+            ("xq_standstill_seconds",): standstill or 0.0,
             ("xq_paused", ""): None in paused,
             **{("xq_paused", tube): 1 for tube in paused[:TUBES] if tube is not None},
             **self._by_tube({"": stats, **stats.tube}),
         }
         if oldest is not None:
-            found["xq_oldest_ready_seconds",] = oldest
+            found["xq_oldest_ready_seconds",], found["xq_oldest_ready_exact",] = oldest
         if self._queue.machine.settings.history is not None:
             self._follow()
             found["xq_reaped",] = self._reaped

@@ -6,11 +6,12 @@ import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from xq.core.errors import BadValue, shown
+from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import INTEGERS, NUMBERS, Field, fits_a_column
 
 LONGEST = 16_000  # characters
@@ -22,27 +23,33 @@ READ: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-def write(name: str, after: bool, position: Sequence[Any]) -> str:
-    """Return the cursor of a place: the name of a walk, whether it is after the row, and the row's position."""
-    parts = [(type(value).__name__, value.hex() if isinstance(value, BYTES) else str(value)) for value in position]
+class Place(NamedTuple):
+    """A place between two rows of a walk: before or after the row at a position."""
+
+    after: bool
+    position: tuple[Any, ...]
+
+
+def write(name: str, place: Place) -> str:
+    """Return the cursor of a place in the walk of a name."""
+    parts = [(type(part).__name__, part.hex() if isinstance(part, BYTES) else str(part)) for part in place.position]
     if not all(kind in READ for kind, _ in parts):
-        raise BadValue(f"a search cannot go on behind the key {shown(position)}: no cursor holds it")
-    return base64.urlsafe_b64encode(json.dumps([name, int(after), *parts]).encode()).decode().rstrip("=")
+        raise BadValue(f"a search cannot go on behind the key {shown(place.position)}: no cursor holds it")
+    return base64.urlsafe_b64encode(json.dumps([name, int(place.after), *parts]).encode()).decode().rstrip("=")
 
 
-def read(cursor: str, name: str, fields: Sequence[Field]) -> tuple[bool, tuple[Any, ...]]:
-    """Return what `write` was given for the walk of that name and those fields. Raises ValueError."""
-    if len(cursor) > LONGEST:
-        raise ValueError
-    try:
-        walk, after, *parts = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
-        position = tuple([READ[kind](text) for kind, text in parts])
+def read(cursor: object, name: str, fields: Sequence[Field]) -> Place:
+    """Return the place of a cursor in the walk of a name, along these fields. Raises BadType and BadValue."""
+    if not isinstance(cursor, str):
+        raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
+    with suppress(ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+        text = base64.b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4), b"-_", validate=True)
+        walk, after, *parts = json.loads(text)
+        position = tuple([READ[kind](part) for kind, part in parts])
         fit = all(_fits(field, value) for field, value in zip(fields, position, strict=True))
-    except (TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        raise ValueError from error
-    if walk != name or after not in (0, 1) or not fit:
-        raise ValueError
-    return bool(after), position
+        if fit and walk == name and after in (0, 1):
+            return Place(bool(after), position)
+    raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
 
 
 def _fits(field: Field, value: Any) -> bool:

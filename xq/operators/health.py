@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from xq.core.machine import READY
 from xq.core.ports import PASSING
-from xq.engine.stats import stats
-from xq.operators.inspection import Inspection
-from xq.operators.oldest_ready import OldestReady
+from xq.core.words import lasting
+from xq.operators.ages import Ages
 
 
 class Health(NamedTuple):
@@ -18,20 +16,24 @@ class Health(NamedTuple):
     sentence: str
 
 
-def health(inspection: Inspection, oldest_ready: OldestReady, max_age: float | None, max_buried: int) -> Health:
+def health(ages: Ages, max_age: float | None, max_buried: int) -> Health:
     """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""
-    database = inspection.database
     try:
-        counts = stats(database.counters(), inspection.machine.states).counts
-        age, takers = oldest_ready.age(), inspection.takers()
-        paused = ["the queue is paused"] if None in inspection.pauses.listed() else []
+        (tasks, oldest, still), takers = ages.ready(), ages.takers()
+        buried, paused = ages.counts().get("B", 0), None in ages.pauses.listed()
     except Exception as error:
-        if database.store.classify(error) not in PASSING:
+        if ages.database.store.classify(error) not in PASSING:
             raise
         return Health("unreachable", f"the database does not answer: {error}")
-    ready, buried = counts[READY], counts.get("B", 0)
-    unknown = f"for how long is unknown; processes that take: {takers}"
-    oldest = unknown if age is None else f"the oldest for {age:,.0f} s"
-    late = max_age is not None and (ready and not takers if age is None else age > max_age)
-    told = [f"ready tasks: {ready:,}{f', {oldest}' if ready else ''}", f"buried tasks: {buried:,}", *paused]
-    return Health("failing" if buried > max_buried else "late" if late else "healthy", "; ".join(told))
+    exact, late, told = bool(oldest and oldest.exact), False, f"ready tasks: {tasks:,}"
+    if tasks:
+        age = f"the oldest for {oldest}" if oldest else "for how long is unknown"
+        told += f", {age}" if exact else f", {age}; processes that take: {takers}"
+    if tasks and max_age is not None:
+        # A bound of the history is no proof of health. Without the history, a process that takes must do.
+        unknown = not exact and (ages.machine.settings.history is not None or not takers)
+        late = unknown or bool(oldest and oldest.seconds > max_age)
+        if still is not None and still > max_age:
+            late, told = True, f"{told}; none was taken for {lasting(still)}"
+    told += f"; buried tasks: {buried:,}{'; the queue is paused' * paused}"
+    return Health("failing" if buried > max_buried else "late" if late else "healthy", told)

@@ -16,12 +16,13 @@ from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
+from xq.operators.ages import Age
 from xq.operators.call_sql import sql_of
+from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.filters import Filter
 from xq.operators.health import Health, health
-from xq.operators.inspection import Finding, Inspection, Process
-from xq.operators.oldest_ready import OldestReady
+from xq.operators.inspection import Process
 from xq.operators.operations import CHUNK, Operation, Operations
 from xq.operators.search import Found, Search
 from xq.operators.timeline import Step, timeline
@@ -41,9 +42,8 @@ class Operators(Generic[T]):
     _schedules: Schedules[T]
     _pauses: Pauses
     _history: History
-    _inspection: Inspection
+    _inspection: Doctor
     _search: Search[T]
-    _oldest_ready: OldestReady
     _operations: Operations[T]
 
     # SQL
@@ -144,28 +144,41 @@ class Operators(Generic[T]):
     def doctor(self) -> list[Finding]:
         """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, bloat, a ttr, a key's end.
 
-        It reads the whole table.
+        It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
         return list(self._inspection.findings())
 
-    def oldest_ready(self) -> float | None:
-        """Return for how many seconds, at least, the oldest ready task has been ready; 0 without a ready task.
+    def oldest_ready(self) -> Age | None:
+        """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
 
-        The last 2,000,000 transitions of the history have the ages of the tasks that are taken first and last, and the
-        counters tell those of others, from the first call of this process on. Without the feature history that call
-        returns None.
+        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions, else it
+        is the time since the first of these. Without the history it is a lower bound, from what this process has seen
+        of the counters, and None at the first call.
         """
-        return self._oldest_ready.age()
+        return self._inspection.oldest_ready()
+
+    def standstill(self) -> float | None:
+        """Return for how many seconds, at least, tasks have been ready and none was taken; None if that is not so.
+
+        A pause of the queue, or of all tubes with ready tasks, and a limit of the feature rate are no standstill.
+        Without the feature history the first call goes by the newest take of the tasks that are taken now, and later
+        ones by the counters.
+        """
+        return self._inspection.standstill()
+
+    def room(self) -> int | None:
+        """Return how many tasks may be put before the queue is full; None without the feature limit."""
+        return self._inspection.room()
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
         The worst that holds: "unreachable" if the database does not answer, "failing" if more than `max_buried` tasks
-        are buried, "late" if `oldest_ready` returns more than `max_age` seconds (where it returns None: if tasks are
-        ready and no process takes), else "healthy". Pauses excuse nothing. Raises BadType, BadValue and NotInstalled.
+        are buried, "late" if `oldest_ready` or `standstill` returns more than `max_age` seconds, else "healthy". It is
+        late as well if `oldest_ready` is not exact; without the feature history only if no process takes. Pauses excuse
+        nothing. Raises BadType, BadValue and NotInstalled.
         """
-        seconds = self._tasks.seconds("max_age", max_age)
-        return health(self._inspection, self._oldest_ready, seconds, count_of(max_buried))
+        return health(self._inspection, self._tasks.seconds("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.

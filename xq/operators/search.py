@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.errors import BadValue, FeatureOff, shown
 from xq.core.machine import Machine
 from xq.core.ports import Row
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.stats import stats
 from xq.engine.unit import Database
 from xq.operators import cursors
+from xq.operators.cursors import Place
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.filters import Filter, Term, parse
 from xq.operators.since import Noted, Since
@@ -55,13 +56,6 @@ class Movable(NamedTuple):
     tasks: list[tuple[Parts, str]]
     next: str | None
     looked: int
-
-
-class Place(NamedTuple):
-    """A place between two rows: before or after the row at a position."""
-
-    after: bool
-    position: tuple[Any, ...]
 
 
 class Page(NamedTuple):
@@ -119,17 +113,17 @@ class Search(Generic[T]):
     def _page(self, meant: Meant, n: int, after: str | None, back: bool = False) -> Page:
         """Return the next `n` rows that pass, behind a cursor or before it."""
         walk = self._walk(meant)
-        here, there = None if after is None else _place(after, walk), None
+        here, there = None if after is None else cursors.read(after, walk.name, walk.fields), None
         chosen: list[Examined] = []
         looked, position = 0, ()
         for row, passes in self._rows(meant, walk, n + 1, here, back):
             if len(chosen) == n or looked == LOOK:
-                there = cursors.write(walk.name, not back, position)
+                there = cursors.write(walk.name, Place(not back, position))
                 break
             looked, position = looked + 1, tuple(row.position)
             if passes:
                 chosen.append(row)
-        return Page(chosen, here and cursors.write(walk.name, *here), there, looked)
+        return Page(chosen, here and cursors.write(walk.name, here), there, looked)
 
     def _key_of(self, row: Examined) -> Parts:
         return tuple(row.position[-len(self.tasks.table.key) :])
@@ -144,11 +138,11 @@ class Search(Generic[T]):
             (state,) = meant.states
             if walk := dialect.in_order(state, meant.of_tube):
                 return walk
-            if (walk := dialect.of_few(state)) and self._has_all(walk, state):
+            if (walk := dialect.of_few(state)) and self._are_few(walk, state):
                 return walk
         return dialect.by_keys(meant.states, meant.keys)
 
-    def _has_all(self, walk: Walk, state: str) -> bool:
+    def _are_few(self, walk: Walk, state: str) -> bool:
         """Return whether a walk has all tasks in a state, and these are few. An index of times lacks those without."""
         n = stats(self.database.counters(), self.machine.states).counts[state]
         return n <= FEW and bool(self._run(self.database.dialect.number_in(walk), n=FEW + 1)[0][0] == n)
@@ -227,15 +221,3 @@ class Search(Generic[T]):
             max(times, default=None),
             str(Filter((*more, *given.terms, Term("failure", ":", (id,))))),
         )
-
-
-def _place(cursor: object, walk: Walk) -> Place:
-    """Return the place that a cursor names. Raises BadType and BadValue."""
-    if not isinstance(cursor, str):
-        raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
-    try:
-        return Place(*cursors.read(cursor, walk.name, walk.fields))
-    except ValueError:
-        raise BadValue(
-            f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one"
-        ) from None

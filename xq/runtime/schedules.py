@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)
+OVERDUE: Final = 60_000_000  # microseconds
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
@@ -63,6 +64,9 @@ class Schedule(NamedTuple):
     options: dict[str, Any]  # of the put
     next: datetime | str  # the next firing, in UTC; why there is none, if this process cannot read the schedule
     tz: str  # the time zone of the spec
+    last: datetime | None  # the last firing, in UTC
+    paused: bool
+    overdue: bool  # due for a minute: no process fires it, or its task cannot be put
 
 
 class Schedules(Generic[T]):
@@ -216,33 +220,50 @@ class Schedules(Generic[T]):
                     )
         return json.dumps({"task": brought, "options": dict(options), **mark}, sort_keys=True)
 
-    def drop(self, name: str) -> bool:
-        """Delete a schedule. Return whether there was one that would have fired again."""
+    def change(self, event: str, name: str) -> bool:
+        """Drop, run, pause or resume a schedule. Return whether there was one that would have fired again."""
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
+        given, dialect = {"name": name}, self.database.dialect
 
-        def drop() -> bool:
+        def change() -> bool:
             self.database.begin_writing()
-            dialect = self.database.dialect
-            found = self.database.execute(dialect.schedule, {"name": name})
-            self.database.execute(dialect.drop_schedule, {"name": name})
-            return bool(found) and found[0][2] is not None
+            found = [row for row in self.database.execute(dialect.schedule, given) if row[2] is not None]
+            if event == "drop":
+                self.database.execute(dialect.drop_schedule, given)  # also one that has ended
+            elif event == "pause" and found:
+                self.database.execute(dialect.pause_schedule, given)
+            for spec, put, seen in found:
+                if event == "run":
+                    self._put(name, put, seen)
+                elif event == "resume":
+                    ((now,),) = self.database.execute(dialect.time_us)
+                    following = seen if seen > now else _following(_read(spec), seen, now)  # no firing is made up for
+                    self.database.execute(dialect.resume_schedule, {**given, "next_us": following})
+            return bool(found)
 
-        return self.database.unit(drop, transaction=True)
+        return self.database.unit(change, transaction=True)
+
+    def _put(self, name: str, put: str, next_us: int | None) -> None:
+        """Put the task of a schedule, which fires again at a time."""
+        self.database.execute(self.database.dialect.fired_schedule, {"name": name, "next_us": next_us})
+        what = json.loads(put)
+        self.inserts.put([what["task"]], what["options"])
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
-        for name, text, put, next_us in self.database.execute(self.database.dialect.schedules):
-            what = _mapping(put)
+        for name, text, put, next_us, last_us, paused, now in self.database.execute(self.database.dialect.schedules):
+            what, last = _mapping(put), None if last_us is None else _at(last_us)
+            how = last, bool(paused), not paused and now - next_us > OVERDUE
             try:
                 described = _read(text)
                 _following(described, next_us, next_us)  # raises what a firing raises
                 spec, at = _spec_of(described), _at(next_us)
-                found.append(Schedule(name, spec, what["task"], what["options"], at, described["tz"]))
+                found.append(Schedule(name, spec, what["task"], what["options"], at, described["tz"], *how))
             except UNREADABLE as error:
                 why = f"this process cannot read it: {error}"
-                found.append(Schedule(name, text, what.get("task", {}), what.get("options", {}), why, ""))
+                found.append(Schedule(name, text, what.get("task", {}), what.get("options", {}), why, "", *how))
         return found
 
     def fire_due(self) -> int:
@@ -267,7 +288,7 @@ class Schedules(Generic[T]):
     def _reset(self, now: int) -> bool:
         self.database.begin_writing()
         dialect, changed = self.database.dialect, False
-        for name, spec, _, seen in self.database.execute(dialect.schedules):
+        for name, spec, _, seen, *_ in self.database.execute(dialect.schedules):
             with suppress(BadValue):  # it has ended, or cannot be read: `fire` logs that
                 first = _first(_read(spec), now)
                 if seen - first <= NEW_TIME:
@@ -293,10 +314,7 @@ class Schedules(Generic[T]):
                 self.database.execute(dialect.schedule, {"name": name})  # locks it
             found = self.database.execute(dialect.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
-                given = {"name": name, "spec": spec, "task": task, "next_us": _following(_read(spec), seen, now)}
-                self.database.execute(dialect.set_schedule, given)
-                what = json.loads(task)
-                self.inserts.put([what["task"]], what["options"])
+                self._put(name, task, _following(_read(spec), seen, now))
             return bool(found)
 
         try:

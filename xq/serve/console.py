@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
+import inspect
 import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -37,8 +35,6 @@ LIVE: Final = "xq.live"  # in the scope: "poll" where the application around a c
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
 METRICS: Final = {"off": "", "token": VIEW, "open": OPEN}  # the verb that /metrics needs
-THREADS: Final = 8  # calls on databases at a time
-OPERATIONS: Final = 2  # operations at a time; others wait for their turn
 COLOUR: Final = "#3b6fb6"
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -53,10 +49,9 @@ HEADERS: Final = {
     "Cache-Control": "private, no-store",
     "Vary": "Cookie, Authorization",
 }
-OF_REFUSALS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 503: {"Retry-After": "5"}}
+HINTS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 
-R = TypeVar("R")
-Answer = Callable[["Console", Visit], Response]
+Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
 
 class Page(Route):
@@ -77,10 +72,7 @@ class Console:
         self.following = 0  # browsers
         self.operations: list[Begun] = []  # of this process
         self.beginning = threading.Lock()
-        self.room = threading.Semaphore(OPERATIONS)
-        self.examining = threading.Lock()  # held while a page reads a whole table
         self._others = Router(lifespan=self._lives)  # for what is not HTTP
-        self._threads = ThreadPoolExecutor(THREADS, "xq-console")
         loader = PackageLoader("xq.serve")
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -103,6 +95,7 @@ class Console:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._others
         if scope["type"] == "http":
+            scope = self.settings.as_sent(scope)
             answer = await self._guarded(Request(scope, receive))
             answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
         await answer(scope, receive, send)
@@ -120,8 +113,13 @@ class Console:
             visit = Visit(request, caller, await login.parameters_of(request), *self._place(parts))
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
-            answer = partial(self._answer, page, visit)  # a login waits for no database
-            return await (run_in_threadpool(answer) if page.verb == OPEN else self.in_a_thread(answer))
+            if inspect.iscoroutinefunction(page.answer):
+                return cast("Response", await page.answer(self, visit))
+            answer = partial(self._answer, page, visit)
+            if visit.entry or page.path == "/":  # the others wait for no database
+                await self.snapshots.current(visit.entry)
+            look = self.snapshots.look.get(visit.entry)
+            return await (look.call(answer) if look else run_in_threadpool(answer))
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException as refusal:
@@ -145,12 +143,7 @@ class Console:
             raise HTTPException(404, "This console has no such page, or no such queue.")
         return found[0] if found else None, int(number)
 
-    async def in_a_thread(self, call: Callable[[], R]) -> R:
-        """Make a call that asks a database, so that it does not hold up the event loop."""
-        run = partial(contextvars.copy_context().run, call)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
-
-    def _answer(self, page: Page, visit: Visit) -> Response:
+    def _answer(self, page: Page, visit: Visit) -> Any:
         if isinstance(page.answer, str):
             return self.show(page.answer, visit)
         try:
@@ -180,8 +173,7 @@ class Console:
 
     def part(self, visit: Visit) -> str:
         """Return the part of a page that follows the numbers."""
-        now = self.snapshots.current()
-        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=now)
+        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=self.snapshots.all())
 
     def _refusal(self, visit: Visit, status: int, sentence: str) -> Response:
         """Return the page of a refusal; the form to log in where that would help."""
@@ -193,7 +185,7 @@ class Console:
             response = self.show("login.html", visit, 401, wanted=wanted)
         else:
             response = self.show("note.html", visit, status, title=status, lines=[sentence], to=visit.url())
-        response.headers.update(OF_REFUSALS.get(status, {}))
+        response.headers.update(HINTS.get(status, {}))
         return response
 
 
@@ -213,13 +205,15 @@ def app(
     metrics: str = "off",
     every: float = EVERY,
     activity: str | None = None,
+    root_path: str = "",
 ) -> Console:
     """Return a console of queues as an ASGI application, which can be mounted into another one.
 
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy on this machine, or one of the addresses `proxies`, names its
-    user; or a function of the ASGI scope that returns a name or None.
+    `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
+    name or None. This header, and X-Forwarded-Proto, -For and -Host, are believed of proxies on this machine and of
+    the addresses `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
@@ -232,15 +226,14 @@ def app(
     """
     from xq.serve.pages import ACTIVITY, PAGES, metrics_of
 
-    is_name = name is None or (isinstance(name, str) and 1 <= len(name) <= 60 and name.isprintable())
-    is_colour = colour is None or (isinstance(colour, str) and re.fullmatch("#[0-9a-fA-F]{6}", colour))
-    is_user = user is None or isinstance(user, str) or callable(user)
+    is_user, is_path = isinstance(user, str | None) or callable(user), re.fullmatch(r"[\w/.~-]*", str(root_path), re.A)
     for expected, given, is_right in (
-        ("the name of an environment is text of 1 to 60 characters", name, is_name),
-        ("a colour is #rrggbb, as '#b3261e'", colour, is_colour),
+        ("the name of an environment is text of 1 to 60 characters", name, name is None or login.is_text(name, 1, 60)),
+        ("a colour is #rrggbb, as '#b3261e'", colour, re.fullmatch("#[0-9a-fA-F]{6}", str(colour or COLOUR))),
         ("live= is 'events' or 'poll'", live, live in ("events", "poll")),
         (f"metrics= is {', '.join(map(repr, METRICS))}", metrics, metrics in METRICS),
         ("user= is the name of a header, or a function of the ASGI scope", user, is_user),
+        ("root_path= is the path of the console behind a proxy, as '/ops'", root_path, is_path),
     ):
         if not is_right:
             raise BadValue(f"{expected}, not {shown(given)}")
@@ -253,5 +246,6 @@ def app(
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
         pages = (*pages, ACTIVITY)
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
-    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied
+    root = f"/{root_path}/".replace("//", "/").rstrip("/")
+    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied, root
     return Console(entries, Settings(*who, name, colour or COLOUR, live, hidden, every, activity or ""), pages)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Scope
 
 from xq.core.errors import BadType, BadValue, shown
 
+log = logging.getLogger("xq.serve")
+
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "kill")
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "kill")
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),
@@ -31,7 +36,9 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
 ANYBODY: Final = "*"  # the name under which `rights` has those that it does not name
 CONSOLE: Final = "console"  # the name of a caller that has no other
 FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests that a proxy has passed on
+PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
+REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
 LONGEST: Final = 2_000  # characters of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
 RIGHTS: Final = "The rights= of the console grant it."
@@ -45,7 +52,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 # By parameter: the most characters that it may have. Any other is ignored.
 LENGTHS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
-    **dict.fromkeys(("tube", "reason", "sure"), 500),
+    **dict.fromkeys(("tube", "reason", "sure", "schedule"), 500),
     **dict.fromkeys(("back", "n", "scope", "span", "verb"), 20),
     "after": 16_000,  # a cursor of find
 }
@@ -71,19 +78,23 @@ class Caller:
 NOBODY: Final = Caller("", frozenset(), "", "")  # sends a request without a login
 
 
-def _address(text: str | None) -> Any:
+def _address(text: str) -> Any:
     try:
-        return ipaddress.ip_address(text or "")
+        return ipaddress.ip_address(text)
     except ValueError:
         return None
 
 
-def is_loopback(host: str | None) -> bool:
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def is_loopback(host: str) -> bool:
     """Return whether an address or name is that of this machine itself."""
     return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
 
 
-def _is_text(given: object, least: int, most: int) -> bool:
+def is_text(given: object, least: int, most: int) -> bool:
     return isinstance(given, str) and given.isprintable() and least <= len(given) <= most
 
 
@@ -91,7 +102,7 @@ def tokens_of(given: object) -> dict[str, str]:
     """Return tokens by name; one text is the token of "console". Raises BadValue, which shows no token."""
     named: Mapping[Any, Any] = {} if given is None else given if isinstance(given, Mapping) else {CONSOLE: given}
     if not all(
-        _is_text(name, 1, 100) and _is_text(token, 16, LONGEST) and token.isascii() and " " not in token
+        is_text(name, 1, 100) and is_text(token, 16, LONGEST) and token.isascii() and " " not in token
         for name, token in named.items()
     ):
         raise BadValue(
@@ -134,13 +145,46 @@ class Settings:
     read_only: bool
     hosts: frozenset[str]
     user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
-    proxies: frozenset[str]  # the addresses whose header is believed, besides this machine's
+    proxies: frozenset[str]  # the addresses whose headers are believed, besides this machine's
+    root: str  # the path at which a proxy has the console; "" for that of the application around
     name: str | None
     colour: str
     live: str
     hide: frozenset[str]
     every: float
     activity: str  # the table of stream(); "" for none
+    refused: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1_000))  # when, and from where
+
+    def believes(self, address: str) -> bool:
+        return is_loopback(address) or address in self.proxies
+
+    def as_sent(self, scope: Scope) -> dict[str, Any]:
+        """Return a request as the browser sent it, by the headers that a proxy has added and the path that it has."""
+        headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
+        sent = {**scope, PEER: peer}
+        if self.believes(peer):
+            hops = [each.strip() for each in ",".join(headers.getlist("x-forwarded-for")).split(",")]
+            sent["client"] = next((hop for hop in reversed(hops) if hop and not self.believes(hop)), peer), 0
+            if headers.get("x-forwarded-proto") in ("http", "https"):
+                sent["scheme"] = headers["x-forwarded-proto"]
+            if host := headers.get("x-forwarded-host"):
+                sent["headers"] = [*scope["headers"]]
+                MutableHeaders(scope=sent)["host"] = host
+        if self.root:
+            path = str(scope["path"])
+            below = path.removeprefix(self.root) if f"{path}/".startswith(f"{self.root}/") else path
+            sent |= {"root_path": self.root, "path": f"{self.root}{below or '/'}"}
+        return sent
+
+    def named(self, request: Request, token: str) -> str | None:
+        """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
+        address, now = address_of(request), time.monotonic()
+        if sum(by == address and at > now - 60 for at, by in list(self.refused)) >= REFUSED:
+            raise HTTPException(429, "Too many tokens from this address were refused. Wait a minute.")
+        if (name := equal(token, self.tokens)) is None:
+            self.refused.append((now, address))
+            log.warning("a token from %s was refused", address)
+        return name
 
     def check_host(self, request: Request) -> None:
         """Refuse a name that is not this console's: another site may have made it lead here (DNS rebinding)."""
@@ -183,15 +227,15 @@ class Settings:
         return Caller(name, verbs, by, grants)
 
     def _sender(self, request: Request) -> tuple[str | None, str]:
-        header, address = request.headers.get("authorization", ""), request.client.host if request.client else None
+        header, address = request.headers.get("authorization", ""), address_of(request)
         if header[:7].lower() == "bearer ":
-            return equal(header[7:].strip(), self.tokens), "bearer"
+            return self.named(request, header[7:].strip()), "bearer"
         named = None
         if callable(self.user):
             named = self.user(request.scope)
-        elif self.user is not None and (is_loopback(address) or address in self.proxies):
+        elif self.user is not None and self.believes(request.scope[PEER]):
             named = request.headers.get(self.user)
-        if _is_text(named, 1, 100):
+        if is_text(named, 1, 100):
             return named, "user"
         if self.tokens:
             return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"
@@ -271,12 +315,10 @@ async def parameters_of(request: Request) -> dict[str, list[str]]:
             raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
     if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise HTTPException(415, f"A form of this console is {FORM}.")
-    if body.count(b"&") >= MOST:
+    if body.count(b"&") + query.count(b"&") >= MOST:
         raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
     found = dict[str, list[str]]()
     for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
-        if len(given.multi_items()) > MOST:
-            raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
         for name in set(LENGTHS).intersection(given).difference(found):
             found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
             if max(map(len, found[name])) > LENGTHS[name]:

@@ -111,7 +111,7 @@ class Begun:
     def run(self, console: Console) -> None:
         """Run the operation. A process that ends does not wait for it."""
         try:
-            with console.room:
+            with console.snapshots.look[self.entry].operations:
                 on(self.entry, partial(self._run, console))
         except Exception as error:
             log.exception("%r of %s failed", self.operation, self.entry.name)

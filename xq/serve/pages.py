@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -19,8 +21,9 @@ from xq.operators.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
-from xq.serve.login import LASTS, VIEW, Visit, equal
+from xq.serve.login import LASTS, VIEW, Visit, address_of, log
 from xq.serve.operations import act, cancel, operations, preview
+from xq.serve.snapshot import THREADS
 
 BROWSERS: Final = 200  # that may follow the numbers at once
 LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops waits for it; the browser asks again
@@ -31,7 +34,7 @@ ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "fa
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
 
-def events(console: Console, visit: Visit) -> Response:
+async def events(console: Console, visit: Visit) -> Response:
     """Return the part of a page that changes as server-sent events. When they end, the browser asks for the next ones.
 
     Where the server sends answers whole there is one event.
@@ -44,9 +47,11 @@ def events(console: Console, visit: Visit) -> Response:
         until, every = time.monotonic() + LONGEST, max(0.1, console.settings.every)
         console.following += 1
         try:
+            yield ""
             yield f"retry: {1000 * (POLL if is_one else every):.0f}\n\n"
             while not console.is_closed:
-                part = await console.in_a_thread(partial(console.part, visit))
+                await console.snapshots.current(visit.entry)
+                part = await run_in_threadpool(console.part, visit)
                 yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
                 if is_one or time.monotonic() + every > until:
                     break
@@ -54,7 +59,9 @@ def events(console: Console, visit: Visit) -> Response:
         finally:
             console.following -= 1
 
-    return StreamingResponse(sent(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    stream = sent()
+    await anext(stream)  # it counts from now on: many requests may come before the first stream is read
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def asset(console: Console, visit: Visit) -> Response:
@@ -67,10 +74,15 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
     """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
-    kept = Metrics({entry.name: entry.queue for entry in entries})
+    kept, room = Metrics({entry.name: entry.queue for entry in entries}), threading.Semaphore(THREADS)
 
     def page(console: Console, visit: Visit) -> Response:
-        body, kind = kept.scrape(visit.request.headers.get("accept", "")[:1000])
+        if not room.acquire(blocking=False):  # a database hangs
+            raise HTTPException(503, "Other requests read the metrics, and have no answer yet.")
+        try:
+            body, kind = kept.scrape(visit.request.headers.get("accept", "")[:1000])
+        finally:
+            room.release()
         return Response(body, headers={"Content-Type": kind})
 
     return page
@@ -78,9 +90,10 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
 
 def log_in(console: Console, visit: Visit) -> Response:
     login, wanted = console.settings, visit.text("next", "/")
-    name = equal(visit.text("token"), login.tokens)
+    name = login.named(visit.request, visit.text("token"))
     if name is None:
         return console.show("login.html", visit, 401, wanted=wanted, failed="This token is not valid.")
+    log.info("%s logged in from %s", name, address_of(visit.request))
     response = RedirectResponse(visit.url(wanted if INSIDE.fullmatch(wanted) else "/"), 303)
     cookie, is_secure = login.cookie_for(name, f"{int(time.time()) + LASTS}"), visit.request.url.scheme == "https"
     response.set_cookie(
@@ -97,12 +110,13 @@ def log_out(console: Console, visit: Visit) -> Response:
 
 def doctor(console: Console, visit: Visit) -> Response:
     """Show what is wrong or slow. It reads the whole table, so one request does it at a time."""
-    if not console.examining.acquire(blocking=False):
+    examining = console.snapshots.look[visit.entry].examining
+    if not examining.acquire(blocking=False):
         raise HTTPException(503, "This console examines a queue for another page. Load this page again in a while.")
     try:
         return console.show("doctor.html", visit)
     finally:
-        console.examining.release()
+        examining.release()
 
 
 def pause(console: Console, visit: Visit) -> Response:
@@ -114,6 +128,15 @@ def pause(console: Console, visit: Visit) -> Response:
     named, reason = tube if scope == "tube" else None, visit.text("reason") or None
     on(visit.entry, lambda: call(named, actor=visit.caller.name, reason=reason))
     return RedirectResponse(visit.here("pauses"), 303)
+
+
+def schedule(console: Console, visit: Visit) -> Response:
+    """Run, pause or resume a schedule."""
+    change = getattr(visit.entry.queue, f"{visit.text('verb')}_schedule", None)
+    name, by = visit.text("schedule"), {"actor": visit.caller.name}
+    if change is None or not on(visit.entry, lambda: change(name, **by)):
+        raise HTTPException(404, f"{visit.entry.name} has no schedule {name}.")
+    return RedirectResponse(visit.here("schedules"), 303)
 
 
 class Activity:
@@ -165,6 +188,7 @@ PAGES: Final = (
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, cancel),
+    Page("POST", "/q/{queue}/schedule", BY_FORM, schedule),
     Page("POST", "/q/{queue}/pause", "pause", pause),
     Page("POST", "/q/{queue}/resume", "resume", pause),
 )

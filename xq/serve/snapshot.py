@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from starlette.exceptions import HTTPException
 
 from xq.core.machine import ABSENT, READY, TAKEN
+from xq.operators.ages import Age
 from xq.serve.entries import Entry, on
 
 EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
@@ -20,10 +26,16 @@ MINUTES: Final = 300  # seconds of a chart
 TALL: Final = 34  # units of a chart
 GAP: Final = 30  # seconds without a look, which the history fills
 PAST: Final = 5_000  # transitions of the history that fill the chart
-FIRST: Final = 20.0  # seconds for which a page waits for the first look at a database
-LATE: Final = 2.0  # seconds for which it waits for others, and then shows old numbers
+THREADS: Final = 4  # calls of pages on a database at a time
+OPERATIONS: Final = 2  # operations on a database at a time; others wait for their turn
+HANGS: Final = 10.0  # seconds without an answer, after which a database does not answer, and its pages are refused
+PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a lock: proxies give up after 60
+LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
+TICK: Final = 0.02  # seconds between two tries of a page to get a thread
 OLD: Final = 4  # looks, after which numbers are shown with their age
 LINES: Final = ("put", "finished", "failed")  # of a chart, in tasks a second
+
+R = TypeVar("R")
 
 
 def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
@@ -81,38 +93,80 @@ class Now:
     error: str = ""  # why there are no numbers
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Sequence[str | None] = ()
-    oldest: float | None = None  # seconds for which the oldest ready task has been so at least
+    oldest: Age | None = None  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
     chart: Mapping[str, Any] = field(default_factory=dict)
     age: float | None = None  # in seconds, if the numbers are old
+    late: str = ""  # why there are no newer ones
 
 
 class Look:
-    """The looks at the queues of one database, of which one runs at a time. One that hangs holds up no other."""
+    """One database: the looks at its queues, of which one runs at a time, and the threads for the pages of these.
 
-    def __init__(self) -> None:
+    A thread is made for each call, and does not hold up the end of the process.
+    """
+
+    def __init__(self, every: float) -> None:
+        self.every = every
         self.entries: list[Entry] = []
         self.now: dict[str, Now] = {}
         self.past = defaultdict[str, Past](Past)
         self.sessions: set[str] = set()
         self.running: Future[None] | None = None
-        self.until = self.due = 0.0  # when pages wait no longer for this one, and when the next one may begin
-        self._thread = ThreadPoolExecutor(1, "xq-console-look")
+        self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
+        self.operations = threading.Semaphore(OPERATIONS)
+        self.examining = threading.Lock()  # held while a page reads a whole table
+        self._beginning = threading.Lock()
+        self._room = threading.Semaphore(THREADS)
 
-    def begin(self, every: float) -> Future[None]:
+    def begin(self) -> Future[None]:
         """Return the look that runs, after a new one has begun if it is due."""
-        at = time.monotonic()
-        if self.running is None or (self.running.done() and at >= self.due):
-            self.until = at + (LATE if self.now else FIRST)
-            self.running = self._thread.submit(self._run, every)
-        return self.running
+        with self._beginning:
+            at = time.monotonic()
+            if self.running is None or (self.running.done() and at >= self.due):
+                self.answered, self.running = at, _begun(self._run)
+            return self.running
 
-    def _run(self, every: float) -> None:
+    async def current(self) -> None:
+        """Wait for a look if one is due: until the numbers count as late, for the first ones until it hangs."""
+        running = self.begin()
+        with suppress(TimeoutError):
+            left = self.answered + (LATE if self.now else HANGS) - time.monotonic()
+            await asyncio.wait_for(asyncio.wrap_future(running), left)
+
+    def hangs(self) -> float:
+        """Return for how many seconds the database has not answered; 0 if that is not for long."""
+        silent = 0.0 if self.begin().done() else time.monotonic() - self.answered
+        return silent if silent >= HANGS else 0.0
+
+    async def call(self, call: Callable[[], R]) -> R:
+        """Make a call on the database in a thread. Raises HTTPException if it takes too long, or the database hangs."""
+        began = time.monotonic()
+        self._refuse(began)
+        while not self._room.acquire(blocking=False):
+            await asyncio.sleep(TICK)
+            self._refuse(began)
+        answer = asyncio.wrap_future(_begun(partial(copy_context().run, call), self._room.release))
+        try:
+            while not (await asyncio.wait([answer], timeout=1))[0]:
+                self._refuse(began, "A change that was asked for may still be made.")
+            return answer.result()
+        finally:
+            answer.cancel()  # else a late one reaches an event loop that may be closed
+
+    def _refuse(self, began: float, but: str = "Try again later.") -> None:
+        waited = time.monotonic() - began
+        if silent := self.hangs() or (waited if waited > PATIENCE else 0.0):
+            names = ", ".join(entry.name for entry in self.entries[:3])
+            raise HTTPException(503, f"The database of {names} has not answered for {silent:.0f} s. {but}")
+
+    def _run(self) -> None:
         began = time.monotonic()
         with suppress(Exception), ExitStack() as kept:  # a connection that broke may fail to close
             for entry in self.entries:  # they share the connection: to open one may take long
                 self.now[entry.slug] = self._of(entry, kept)
-        self.due = time.monotonic() + max(every, time.monotonic() - began)  # at most half of a thread's time
+                self.answered = time.monotonic()
+        self.due = time.monotonic() + max(self.every, time.monotonic() - began)  # at most half of a thread's time
 
     def _of(self, entry: Entry, kept: ExitStack) -> Now:
         try:
@@ -128,7 +182,7 @@ class Look:
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
         if entry is self.entries[0]:
-            self.sessions = inspection.online()
+            self.sessions = {*inspection.online()}
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None
         return Now(entry, at, "", stats.counts, queue.paused(), oldest, past.rates(), past.chart())
 
@@ -137,27 +191,42 @@ class Snapshots:
     """The numbers of all queues. A look begins when a page or a browser asks and the last one is old enough."""
 
     def __init__(self, entries: Sequence[Entry], every: float = EVERY) -> None:
-        self.every = every
-        self._lock = threading.Lock()
-        looks = defaultdict[object, Look](Look)  # by database
-        self._of = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
-        for entry, look in self._of.items():
+        looks = defaultdict[object, Look](partial(Look, every))  # by database
+        self.look = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
+        for entry, look in self.look.items():
             look.entries.append(entry)
         self._looks = [*looks.values()]
 
-    def current(self) -> list[Now]:
-        """Return the numbers of all queues, after a new look if it is time for one. Called in a thread."""
-        with self._lock:
-            running = {look.begin(self.every): look.until for look in self._looks}
-        left = [until - time.monotonic() for look, until in running.items() if not look.done()]
-        wait(running, max([0.0, *left]))
-        return [self.of(entry) for entry in self._of]
+    async def current(self, entry: Entry | None) -> None:
+        """Wait for the looks that are due: at the database of a queue, or at all of them."""
+        await asyncio.gather(*(look.current() for look in ([self.look[entry]] if entry else self._looks)))
 
     def of(self, entry: Entry) -> Now:
-        at = time.monotonic()
-        now = self._of[entry].now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
-        return replace(now, age=at - now.at) if at - now.at > OLD * self.every + LATE else now
+        look, at = self.look[entry], time.monotonic()
+        now = look.now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
+        late = "its database does not answer" if look.hangs() else "a new look is under way"
+        return replace(now, age=at - now.at, late=late) if at - now.at > OLD * look.every + LATE else now
+
+    def all(self) -> list[Now]:
+        return [self.of(entry) for entry in self.look]
 
     def sessions(self) -> int:
         """Return the number of open sessions in all databases: two queues may be in one, by two pools."""
         return len(set[str]().union(*(look.sessions for look in self._looks)))
+
+
+def _begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
+    """Begin a call in a thread of its own, which calls `ends` afterwards."""
+    future: Future[R] = Future()
+    future.set_running_or_notify_cancel()  # so that no page that gives up cancels it
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            ends()
+
+    threading.Thread(target=run, name="xq-console", daemon=True).start()
+    return future

@@ -16,7 +16,6 @@ from django.urls import reverse
 import xq
 from xq.adapters.django.admin.words import chip, words_of
 from xq.adapters.django.lookup import APP, alias_of, queue_of, queues
-from xq.core.words import lasting
 from xq.handle import Queue
 
 
@@ -75,7 +74,7 @@ class OverviewAdmin(admin.ModelAdmin):
             oldest = queue.oldest_ready()
             return row | {
                 "counts": [(letter, chip(letter, words[letter]), n) for letter, n in queue.stats().counts.items()],
-                "oldest": lasting(oldest) if oldest else "",
+                "oldest": oldest if oldest and oldest.seconds else "",
                 "paused": ", ".join("the whole queue" if tube is None else f"tube {tube}" for tube in queue.paused()),
                 "sessions": sum(not process.gone for process in queue.processes()),
             }

@@ -44,7 +44,13 @@ END;
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+
+-- install: the table xq_schedule
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+END IF;
+END;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
@@ -647,10 +653,6 @@ SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
-
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program), (:uuid, 'page', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease, :host, :pid, :program) ON DUPLICATE KEY UPDATE uuid = uuid;
@@ -722,17 +724,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
-    WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
+    WHERE queue = 'page' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
 
 -- begin wait
 INSERT INTO `page_xq_wait` (k0, waiter, session, since)

@@ -44,7 +44,13 @@ END;
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+
+-- install: the table xq_schedule
+BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+END IF;
+END;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
@@ -125,7 +131,7 @@ IF new_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', 'X', new_state, 1);
 END IF;
-IF new_state <> 'X' AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN
+IF new_state <> 'X' AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (NEW.`tube`, 'X', new_state, 1);
 END IF;
@@ -161,15 +167,15 @@ IF old_state <> new_state THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
 END IF;
-IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> new_state THEN
+IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> new_state THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (NEW.`tube`, old_state, new_state, 1);
 END IF;
-IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND old_state <> 'X' THEN
+IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (OLD.`tube`, old_state, IF(new_state <> 'X', 'S', 'X'), 1);
 END IF;
-IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND new_state <> 'X' THEN
+IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND new_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (NEW.`tube`, IF(old_state <> 'X', 'S', 'X'), new_state, 1);
 END IF;
@@ -217,7 +223,7 @@ IF old_state <> 'X' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, 'X', 1);
 END IF;
-IF old_state <> 'X' AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN
+IF old_state <> 'X' AND (OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (OLD.`tube`, old_state, 'X', 1);
 END IF;
@@ -1013,7 +1019,7 @@ INSERT INTO `mail_xq_count` (tube, source, target, n)
     GROUP BY 1, 2
     UNION ALL
     SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('it''s', 'news') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news'))
     GROUP BY 1, 2) AS actual
     WHERE NOT EXISTS (SELECT 1 FROM `mail_xq_count`);
 
@@ -1037,10 +1043,6 @@ SELECT uuid, since FROM xq_session
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
-
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
 
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
@@ -1113,17 +1115,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
-    WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
+    WHERE queue = 'mail' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FOR UPDATE SKIP LOCKED;
 
 -- begin wait
 INSERT INTO `mail_xq_wait` (k0, waiter, session, since)
@@ -1198,7 +1200,7 @@ SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bi
     GROUP BY 1, 2
     UNION ALL
     SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('it''s', 'news') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news'))
     GROUP BY 1, 2;
 
 -- audit
@@ -1210,7 +1212,7 @@ SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq
     GROUP BY 1, 2
     UNION ALL
     SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
-    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('it''s', 'news') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news'))
     GROUP BY 1, 2) AS actual;
 
 -- add counter

@@ -27,7 +27,13 @@ END IF;
 END $$;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+
+-- install: the table xq_schedule
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+END IF;
+END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
@@ -530,10 +536,6 @@ SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
 
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
-
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
     SELECT :uuid, queue, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease, :host, :pid, :program FROM (VALUES (''), ('page')) AS mine (queue)
@@ -612,17 +614,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE queue = 'page' AND name = :name AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
+    WHERE queue = 'page' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
 
 -- begin wait
 INSERT INTO "page_xq_wait" (k0, waiter, session, since)

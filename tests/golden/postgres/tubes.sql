@@ -27,7 +27,13 @@ END IF;
 END $$;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+
+-- install: the table xq_schedule
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+END IF;
+END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
@@ -90,7 +96,7 @@ BEGIN
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     SELECT changed."tube", ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'')
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM changed
@@ -121,7 +127,7 @@ BEGIN
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'')
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM changed
@@ -150,7 +156,7 @@ BEGIN
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''news'', ''it''''s'')
+    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM "@here@"."mail" AS changed
@@ -176,15 +182,15 @@ BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
 END IF;
-IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
+IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
 END IF;
-IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''news'', ''it''''s'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''it''''s'', ''news'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1);
 END IF;
-IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''news'', ''it''''s'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
 END IF;
@@ -774,7 +780,7 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2) AS actual
     WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count");
 
@@ -798,10 +804,6 @@ SELECT uuid, since FROM xq_session
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;
-
--- process
-SELECT host, pid, program FROM xq_session
-    WHERE uuid = :uuid AND queue = '';
 
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
@@ -881,17 +883,17 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
 -- next firings
 SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE queue = 'mail' AND name = :name AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
+    WHERE queue = 'mail' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
 
 -- begin wait
 INSERT INTO "mail_xq_wait" (k0, waiter, session, since)
@@ -966,7 +968,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2;
 
 -- audit
@@ -978,7 +980,7 @@ SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, COUNT(*) FROM "mail_xq
     GROUP BY 1, 2
     UNION ALL
     SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('it''s', 'news')
     GROUP BY 1, 2) AS actual;
 
 -- add counter
