@@ -237,8 +237,7 @@ def test_a_cursor_with_anything_in_it_works_or_is_refused(make):
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.dictionaries(st.text(), st.text())
     )
 
-    kinds = st.sampled_from(["int", "str", "float", "UUID", "bytes", "Decimal", "date", "datetime", "x"])
-    parts = st.one_of(values, st.tuples(kinds, st.one_of(values, st.integers().map(str))))
+    parts = st.one_of(values, st.lists(values, max_size=2))
 
     @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(name=st.sampled_from(["", "R", "x"]), after=st.sampled_from([0, 1, 2]), parts=st.lists(parts, max_size=4))

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import INTEGERS, NUMBERS, Field, fits_a_column
 
-LONGEST = 16_000  # characters
-BYTES: Final = (bytes, bytearray, memoryview)
-READ: Final[Mapping[str, Callable[[str], Any]]] = {
-    **{kind.__name__: kind for kind in (int, float, str, Decimal, uuid.UUID)},
-    **{kind.__name__: kind.fromisoformat for kind in (datetime, date)},
-    **{kind.__name__: bytes.fromhex for kind in BYTES},
-}
+LONGEST: Final = 16_000  # characters
 
 
 class Place(NamedTuple):
@@ -32,32 +23,35 @@ class Place(NamedTuple):
 
 def write(name: str, place: Place) -> str:
     """Return the cursor of a place in the walk of a name."""
-    parts = [(type(part).__name__, part.hex() if isinstance(part, BYTES) else str(part)) for part in place.position]
-    if not all(kind in READ for kind, _ in parts):
-        raise BadValue(f"a search cannot go on behind the key {shown(place.position)}: no cursor holds it")
-    return base64.urlsafe_b64encode(json.dumps([name, int(place.after), *parts]).encode()).decode().rstrip("=")
+    text = json.dumps([name, int(place.after), *map(_written, place.position)])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def read(cursor: object, name: str, fields: Sequence[Field]) -> Place:
     """Return the place of a cursor in the walk of a name, along these fields. Raises BadType and BadValue."""
     if not isinstance(cursor, str):
         raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
-    with suppress(ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+    with suppress(ValueError, TypeError, RecursionError):
         text = base64.b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4), b"-_", validate=True)
         walk, after, *parts = json.loads(text)
-        position = tuple([READ[kind](part) for kind, part in parts])
-        fit = all(_fits(field, value) for field, value in zip(fields, position, strict=True))
-        if fit and walk == name and after in (0, 1):
-            return Place(bool(after), position)
+        if walk == name and after in (0, 1):
+            return Place(bool(after), tuple([_read(field, part) for field, part in zip(fields, parts, strict=True)]))
     raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
 
 
-def _fits(field: Field, value: Any) -> bool:
-    """Return whether a value may be compared with a column."""
-    if isinstance(value, str):
-        fit = fits_a_column(value) and not any("\ud800" <= each <= "\udfff" for each in value)
-        return fit and field.kind not in NUMBERS
-    if isinstance(value, (int, float, Decimal)):
-        is_whole = isinstance(value, int) and fits_a_column(value)
-        return is_whole if field.kind in INTEGERS else field.kind in NUMBERS
-    return field.kind not in NUMBERS and field.kind != "text"
+def _written(part: Any) -> Any:
+    """Return a part as JSON can hold it: bytes as a list of their digits, a UUID, a decimal or a time as text."""
+    if isinstance(part, (bytes, bytearray, memoryview)):
+        return [part.hex()]
+    return part if isinstance(part, (int, float)) else str(part)
+
+
+def _read(field: Field, part: Any) -> Any:
+    """Return a part that may be compared with a column. Raises ValueError and TypeError."""
+    if isinstance(part, list) and field.kind not in (*NUMBERS, "text"):
+        return bytes.fromhex(*part)
+    wanted = int if field.kind in INTEGERS else (int, float, str) if field.kind in NUMBERS else str
+    if isinstance(part, bool) or not isinstance(part, wanted) or not (isinstance(part, float) or fits_a_column(part)):
+        raise ValueError
+    str(part).encode()  # raises ValueError for half of a character
+    return part
