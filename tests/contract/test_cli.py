@@ -146,6 +146,7 @@ def test_a_target_that_is_none_is_refused(make, run):
     for target in ("app", "app:", ":Page", "app:Page.nothing", "app:nothing", "no.such:Page", "json:loads"):
         said = run(make.model(), "stats", target=target)
         assert (said.code in (1, 2), "Traceback" in said.errors) == (True, False)
+    assert run(make.model(), "stats", target="app:Pgae").errors.endswith("; is it Page?\n")
 
 
 # tasks

@@ -125,10 +125,7 @@ def history(
 ) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
     found = queue.adapter.inspection.last(n + 1, key_of(queue, key), before)
-    told = [
-        transition(queue, each) | {"seconds_in_source": None if each.dur_us is None else each.dur_us / 1e6}
-        for each in found[-n:]
-    ]
+    told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
     rows = [
         {"at": exactly(each["at"]), "key": key_text(each["key"])}
         | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
