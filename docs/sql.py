@@ -16,7 +16,7 @@ from xq.adapters.databases.mariadb import objects
 from xq.adapters.databases.mariadb.dialect import Mariadb
 from xq.adapters.databases.postgres import triggers
 from xq.adapters.databases.postgres.dialect import Postgres
-from xq.adapters.databases.server import PART
+from xq.core.ports import PART
 
 FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 

@@ -146,6 +146,7 @@ def test_a_target_that_is_none_is_refused(make, run):
     for target in ("app", "app:", ":Page", "app:Page.nothing", "app:nothing", "no.such:Page", "json:loads"):
         said = run(make.model(), "stats", target=target)
         assert (said.code in (1, 2), "Traceback" in said.errors) == (True, False)
+    assert run(make.model(), "stats", target="app:Pgae").errors.endswith("; is it Page?\n")
 
 
 # tasks
@@ -231,18 +232,16 @@ def test_list_shows_since_when_each_task_is_in_its_state_and_the_session_that_ha
 PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
 
 
-@pytest.mark.parametrize(("attributes", "key"), [({}, 1), (PAIR, ["a", 7])])
+@pytest.mark.parametrize(("attributes", "key"), [({}, 1), (PAIR, ["a", 7])])  # one of several parts is a list
 def test_a_key_is_the_same_in_every_document(make, run, attributes, key):
     Task = with_roles(make, attributes=ERROR | attributes)
-    run(
-        Task,
-        "put",
-        json.dumps({"site": "a", "page": 7, "error": "ValueError"} if attributes else {"error": "ValueError"}),
-    )
+    task = {"error": "ValueError"} | ({"site": "a", "page": 7} if attributes else {})
+    run(Task, "put", json.dumps(task))
     written = json.dumps(key)
     documents = [*run(Task, "list", "--json").json["tasks"], *run(Task, "history", written, "--json").json]
     documents += [run(Task, "peek", written, "--json").json, run(Task, "tail", written, "--once", "--json").json]
-    assert [each["key"] for each in documents] == [key] * 4
+    documents += run(Task, "failures", "--json").json["groups"]
+    assert [each["key"] for each in documents] == [key] * 5
 
 
 @pytest.mark.parametrize("width", [120, 80, 40, 20])

@@ -19,26 +19,22 @@ from xq.sessions.process import name_program
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
 
 
-class PlainFlags:
-    """A command whose help has no <bool> behind a flag."""
+def plain(base: Any) -> Any:
+    """Return a class of commands whose help has no <bool> behind a flag."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for each in found:
-            if getattr(each, "is_flag", False):
-                each.metavar = ""
-        return found
+    class Plain(base):  # type: ignore[misc]
+        def get_params(self, ctx: Any) -> list[Any]:
+            found: list[Any] = super().get_params(ctx)
+            for each in found:
+                each.metavar = "" if getattr(each, "is_flag", False) else each.metavar
+            return found
 
-
-class Command(PlainFlags, TyperCommand): ...
-
-
-class Group(PlainFlags, TyperGroup): ...
+    return Plain
 
 
 app = typer.Typer(
     name="xq",
-    cls=Group,
+    cls=plain(TyperGroup),
     no_args_is_help=True,
     suggest_commands=False,  # the nearest name may be that of one that destroys
     pretty_exceptions_enable=False,
@@ -90,6 +86,6 @@ def xq(
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(cls=Command, rich_help_panel=panel)(command)
+        app.command(cls=plain(TyperCommand), rich_help_panel=panel)(command)
 for point in entry_points(group=ADAPTERS):
     point.load()(app)

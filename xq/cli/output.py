@@ -15,7 +15,7 @@ from xq.core.errors import Error
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 DIGITS = 32  # bytes up to which a value of bytes is shown in hexadecimal digits, as a key is
-LEAST = 12  # columns of the screen that a text has
+LEAST = 20  # columns of the screen that a text has
 GAP = 2  # columns of the screen between two of a table
 
 
@@ -91,18 +91,17 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
         columns = _columns([_flat(row, joined) for row in rows])
         left = width - sum(column.least for column in columns) - GAP * (len(columns) - 1)
         if columns and left >= 0:
-            parts = []
+            parts, texts = [], sum(column.least < column.most for column in columns)
             for column in columns:
-                wide = min(column.most, column.least + left)
-                left -= wide - column.least
+                wide = min(column.most, column.least + left // max(texts, 1))
+                left, texts = left - wide + column.least, texts - (column.least < column.most)
                 parts.append([fitted(text, wide, column.is_number) for text in column.texts])
             head, *others = ((" " * GAP).join(line) for line in zip(*parts, strict=True))
             yield from (head.rstrip(), "─" * cells(head), *map(str.rstrip, others))
             return
     for place, row in enumerate(rows):
-        texts = {name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")}
         yield from ([""] if place else [])
-        yield from block(texts)
+        yield from block({name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")})
 
 
 def block(texts: Mapping[str, str]) -> Iterator[str]:

@@ -137,10 +137,9 @@ def connected(target: Queue | str) -> Iterator[Queue]:
         if isinstance(error, (Error, BrokenPipeError)) or (kind := store.classify(error)) is ErrorKind.NOT_DATABASE:
             raise
         if kind in REFUSALS:
-            why = error.args[-1] if error.args else error  # MariaDB has a number before; PostgreSQL the row behind
-            raise Error(
-                f"the table of {queue.name} does not accept the task: {str(why).partition(chr(10))[0]}"
-            ) from error
+            # MariaDB has a number before the reason, PostgreSQL the row behind it.
+            why = str(error.args[-1] if error.args else error).partition("\n")[0]
+            raise Error(f"the table of {queue.name} does not accept the task: {why}") from error
         raise Unreachable(f"the database of {queue.name} fails: {error}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as parser
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
@@ -97,7 +97,10 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
     groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
-    told = [{**vars(group), "first": moment(group.first), "last": moment(group.last)} for group in groups]
+    told = [
+        {**vars(group), "key": _key(group.key), "first": moment(group.first), "last": moment(group.last)}
+        for group in groups
+    ]
     rows = [
         {
             "tasks": group.count if groups.ended else counted(group.count, False),
@@ -122,10 +125,7 @@ def history(
 ) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
     found = queue.adapter.inspection.last(n + 1, key_of(queue, key), before)
-    told = [
-        transition(queue, each) | {"seconds_in_source": None if each.dur_us is None else each.dur_us / 1e6}
-        for each in found[-n:]
-    ]
+    told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
     rows = [
         {"at": exactly(each["at"]), "key": key_text(each["key"])}
         | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
@@ -198,19 +198,16 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
         if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
             fields[name] = at.replace(tzinfo=UTC)
-    told = {
-        "key": _key([fields[name] for name in adapter.store.key]),
-        "state": adapter.state_of(fields[roles["status"]]),
-    }
+    parts = tuple(fields[name] for name in adapter.store.key)
+    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": adapter.state_of(fields[roles["status"]])}
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 
-def _key(parts: Sequence[Any]) -> Any:
-    """Return a key as documents have it: a list if it has several parts."""
+def _key(key: Any) -> Any:
+    """Return a key of the application as documents have it: a list if it has several parts."""
     from xq.core.values import part_as_text
 
-    texts = [part_as_text(part) for part in parts]
-    return texts[0] if len(texts) == 1 else texts
+    return [part_as_text(part) for part in key] if isinstance(key, tuple) else part_as_text(key)
 
 
 def key_text(key: Any) -> str:
@@ -234,7 +231,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
     roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
     taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
-        taken = {key_text(_key(key if isinstance(key, tuple) else [key])): session for key, session, _ in queue.taken()}
+        taken = {key_text(_key(key)): session for key, session, _ in queue.taken()}
     hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
@@ -256,8 +253,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
 def transition(queue: Queue, row: Any) -> dict[str, Any]:
     """Return a row of the history as a document."""
     names = ("tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
-    key = queue.adapter.tasks.key_in_text(row.key)
-    told = {"id": row.id, "at": moment(row.at_us / 1e6), "key": _key(key if isinstance(key, tuple) else [key])}
+    told = {"id": row.id, "at": moment(row.at_us / 1e6), "key": _key(key_of(queue, row.key))}
     return told | {name: getattr(row, name) for name in names}
 
 

@@ -64,7 +64,7 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
     seen = {row.id for row in earlier}
     while True:
         for row in inspection.after(since, LATE + AT_ONCE):
-            if row.id not in seen and (key is None or str(row.key) == str(key)):
+            if row.id not in seen and (key is None or key_of(queue, row.key) == key):
                 yield row
             seen.add(row.id)
         since = max([first, *(id - LATE for id in seen)])
