@@ -1227,6 +1227,56 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed);
 
+-- maintenance, for this queue and others: what other processes may have changed
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+    WHERE name IN ('mail')
+    UNION ALL
+    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    UNION ALL
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    WHERE next_us IS NOT NULL
+    UNION ALL
+    SELECT 'read only', '', '', '', 1, 0 FROM DUAL
+    WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
+
+-- maintenance, for this queue and others: when is a task due, and is one ready
+SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT at_us FROM `mail_xq_history`
+    WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    GROUP BY place
+    UNION ALL
+    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(NULL, (@@timestamp * 1e0))) LIMIT 1) AS ready;
+
+-- maintenance, for this queue and others: who owns tasks and is not registered
+SELECT DISTINCT place, uuid FROM (SELECT 0 AS place, substr(`owner`, 1, 36) AS uuid FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')
+    UNION ALL
+    SELECT 0 AS place, session AS uuid FROM `mail_xq_wait`) AS found
+    WHERE uuid NOT IN (SELECT uuid FROM xq_session);
+
+-- maintenance, for this queue and others: which have many counters
+SELECT 0 FROM (SELECT 1 AS one FROM `mail_xq_count` LIMIT 1 OFFSET 100) AS counters;
+
 -- forget the queue in xq_pause
 DELETE FROM xq_pause
     WHERE queue = 'mail';
