@@ -159,7 +159,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -169,7 +169,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -179,7 +179,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -189,7 +189,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -198,7 +198,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -207,7 +207,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -216,7 +216,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -225,7 +225,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -234,7 +234,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D with update={'url': ...}
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -243,7 +243,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -252,7 +252,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -261,7 +261,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -270,7 +270,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -279,7 +279,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -288,7 +288,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: owned
 SELECT `page`.`id` FROM `page`
@@ -297,7 +297,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
 UPDATE `page`
@@ -311,7 +311,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T snatch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -320,7 +320,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -329,7 +329,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -338,7 +338,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -347,7 +347,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -356,7 +356,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -365,7 +365,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch B: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -374,7 +374,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch D: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -383,7 +383,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R kill X: key
 DELETE FROM `page`
@@ -453,7 +453,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -462,7 +462,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -471,7 +471,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -480,7 +480,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -489,7 +489,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -498,7 +498,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -508,7 +508,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -518,7 +518,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -527,7 +527,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -537,7 +537,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -546,7 +546,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -555,7 +555,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -564,7 +564,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -573,7 +573,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -583,7 +583,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -593,7 +593,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -602,7 +602,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- kill in RTWBD: all
 DELETE `page` FROM `page` FORCE INDEX (PRIMARY)

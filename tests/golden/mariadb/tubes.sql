@@ -268,7 +268,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -278,7 +278,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T: first of a tube
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -288,7 +288,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -298,7 +298,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T: first, while 2 tubes are paused
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -308,7 +308,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -318,7 +318,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -328,7 +328,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first of a tube
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -338,7 +338,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -348,7 +348,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first, while 2 tubes are paused
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -358,7 +358,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -367,7 +367,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -376,7 +376,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -385,7 +385,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -394,7 +394,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -403,7 +403,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z with delay: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -412,7 +412,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z with delay: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -421,7 +421,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z with update={'address': ...}
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -430,7 +430,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -439,7 +439,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -448,7 +448,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -457,7 +457,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -466,7 +466,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -475,7 +475,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: owned
 SELECT `mail`.`id` FROM `mail`
@@ -484,7 +484,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
 UPDATE `mail`
@@ -498,7 +498,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R with ttl, ttr: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -507,7 +507,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R with ttl, ttr: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -516,7 +516,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch R: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -525,7 +525,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch R with ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -534,7 +534,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -543,7 +543,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -552,7 +552,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart R: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -561,7 +561,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart R with ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -570,7 +570,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch R: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -579,7 +579,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch R with ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -588,7 +588,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch W with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -597,7 +597,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch W with delay, ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -606,7 +606,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch B: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -615,7 +615,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch Z: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -624,7 +624,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch Z with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -633,7 +633,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R kill X: key
 DELETE FROM `mail`
@@ -703,7 +703,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -712,7 +712,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -721,7 +721,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -730,7 +730,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this very take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -739,7 +739,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: keys, each of its take
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
@@ -748,7 +748,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -758,7 +758,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -768,7 +768,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -777,7 +777,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -787,7 +787,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -797,7 +797,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -806,7 +806,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- Z zombie X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -823,7 +823,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R ttl X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -841,7 +841,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -850,7 +850,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -859,7 +859,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -868,7 +868,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this very take
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -877,7 +877,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -886,7 +886,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay, ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -895,7 +895,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart W with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -904,7 +904,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart W with delay, ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -913,7 +913,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -923,7 +923,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -933,7 +933,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -942,7 +942,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -952,7 +952,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -962,7 +962,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -971,7 +971,7 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- kill in RTWBZ: all
 DELETE `mail` FROM `mail` FORCE INDEX (PRIMARY)
