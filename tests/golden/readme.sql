@@ -669,6 +669,38 @@ SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "pag
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys));
 
+-- maintenance, for this queue and others: what other processes may have changed
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+    WHERE name IN ('page')
+    UNION ALL
+    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    UNION ALL
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+    WHERE next_us IS NOT NULL;
+
+-- maintenance, for this queue and others: when is a task due, and is one ready
+SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    GROUP BY place
+    UNION ALL
+    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
+    WHERE "status" = 'R' LIMIT 1) AS ready;
+
+-- maintenance, for this queue and others: who owns tasks and is not registered
+SELECT DISTINCT place, uuid FROM (SELECT 0 AS place, substr("xq_owner", 1, 36) AS uuid FROM "page"
+    WHERE "status" = 'T'
+    UNION ALL
+    SELECT 0 AS place, session AS uuid FROM "page_xq_wait") AS found
+    WHERE uuid NOT IN (SELECT uuid FROM xq_session);
+
 -- forget the queue in xq_pause
 DELETE FROM xq_pause
     WHERE queue = 'page';

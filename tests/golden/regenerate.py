@@ -263,6 +263,7 @@ def looks(queue: Any) -> Iterator[Entry]:
         "look": of.look(),
         "look at all": of.look_at_all(),
     }
+    found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
     found |= {f"forget the queue in {table}": sql for table, sql in of.forget_all.items()}
     found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
     if of.has_history:
@@ -273,6 +274,16 @@ def looks(queue: Any) -> Iterator[Entry]:
         yield Entry(title, Statement(sql or ""))
     for state in queue.machine.states:
         yield _entry(of, "by_state", state, Statement(of.by_state(state)))
+
+
+def upkeep(of: Any) -> dict[str, str]:
+    """What the maintenance thread asks of many queues at once; here of one."""
+    return {
+        "what other processes may have changed": of.records_of([of]),
+        "when is a task due, and is one ready": of.upkeep_of([(of, True, True)]),
+        "who owns tasks and is not registered": of.orphans_of([of]),
+        "which have many counters": of.many_counters_of([of], 100),
+    }
 
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:

@@ -55,6 +55,14 @@ def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflic
     assert Task.kill(1).name == "new"
 
 
+def test_a_put_returns_the_task_that_it_replaces_by_equal_values_where_the_snapshot_lacks_it(db):
+    Task = live(db)({"unique": True}, fields={"unique": "name"})
+    with db.atomic():
+        assert Task.select().count() == 0
+        Work(db, lambda: Task.put({"name": "a"})).result()
+        assert Task.put({"name": "a"}, on_conflict="replace").id == 1
+
+
 def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(db, other):
     Task = live(db)({"keep": True})
 

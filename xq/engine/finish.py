@@ -23,6 +23,7 @@ T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
+NO_TAKE: Final = "/"  # in the place of a token: that of no take
 
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
@@ -262,8 +263,8 @@ class Finish(Generic[T]):
         if transition.fenced and not fence:
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
-            # A token of another session must match no row: "" matches none.
-            which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else ""
+            # A token of another session must match no row.
+            which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else NO_TAKE
         name: tuple[object, ...] = event, way, fence, transition.source, transition.target, transition.given
         if seconds or fields:
             name = *name, *seconds, None, *fields
@@ -486,7 +487,7 @@ class Finish(Generic[T]):
             fence: Fence = "takes" if fenced and len({*tokens}) > 1 else ""
             if fence:  # a token of another session must match no row, as in `_move`
                 prefix = binding.sessions.current().prefix
-                tokens = [token if token.startswith(prefix) else "" for token in tokens]
+                tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
             listed = binding.dialect.listed(keys, tokens if fence else ()) if len(some) > 1 else None
             if listed:
                 yield self._move(connection, binding, asked, "keys", transition, some[0][1], {"keys": listed}, fence)

@@ -201,6 +201,7 @@ class Takes(Generic[T]):
         dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
+            is_passed_by = False
             if swept is None:
                 swept = self.timers.sweep_if_any()
             elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.behind_due, values))):
@@ -212,7 +213,7 @@ class Takes(Generic[T]):
                 skips = swept.due and not swept.refused and dialect.lock
                 if skips and not self.timers.any_to_ready():
                     swept = Swept(False)  # it has moved them by now: look once more
-                elif skips or (dialect.may_pass_by and self._finds(dialect.ready, values)):
+                elif skips or (is_passed_by := dialect.may_pass_by and self._finds(dialect.ready, values)):
                     if (pause := next(pauses, None)) is None:
                         break
                     time.sleep(pause)
@@ -220,7 +221,7 @@ class Takes(Generic[T]):
                 else:
                     break
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
-            sure = swept.readied or values["owner"] is None or self.store.in_transaction()
+            sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
             if sure or (dialect.next_due and self.any_ready()):
                 rows = self.database.perform(step, self.store.ready(), values)
         return rows

@@ -324,7 +324,8 @@ class Mariadb(MariadbObjects):
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
             charge=self.charging(chosen) if self.is_charged(rows, change) else "",
-            back=f"SELECT {self.columns} FROM {table} WHERE {chosen}",
+            # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
+            back=f"SELECT {self.columns} FROM {table} WHERE {chosen}{self.afresh}",
         )
 
     def charging(self, task: str) -> str:

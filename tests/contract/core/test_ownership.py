@@ -224,6 +224,17 @@ def test_a_row_that_plain_sql_took_is_nobodys(queue):
     assert queue.xq.snatch(put.id).status == "R"
 
 
+def test_a_task_whose_owner_another_program_has_emptied_is_nobodys(make):
+    Task = make(FEATURES, roles=("runat", "owner"))
+    foreign = [bring(Task, "T"), bring(Task, "T")]
+    Task.update(owner="").execute()
+    with Task.xq.session():
+        for call in (lambda: Task.ack(foreign[0]), lambda: Task.xq.ack_many(foreign)):
+            with pytest.raises(xq.NotOwner):
+                call()
+    assert Task.xq.count("T") == 2
+
+
 def test_a_key_used_again_has_no_owner_left_over(make):
     Task = make(FEATURES)
     stale = bring(Task, "T")

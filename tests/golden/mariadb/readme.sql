@@ -169,7 +169,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -179,7 +179,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -189,7 +189,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -199,7 +199,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -208,7 +208,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -217,7 +217,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -226,7 +226,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -235,7 +235,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -244,7 +244,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D with update={'url': ...}
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -253,7 +253,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -262,7 +262,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -271,7 +271,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -280,7 +280,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -289,7 +289,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -298,7 +298,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: owned
 SELECT `page`.`id` FROM `page`
@@ -307,7 +307,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
 UPDATE `page`
@@ -321,7 +321,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T snatch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -330,7 +330,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -339,7 +339,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -348,7 +348,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -357,7 +357,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -366,7 +366,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -375,7 +375,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch B: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -384,7 +384,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch D: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -393,7 +393,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R kill X: key
 DELETE FROM `page`
@@ -463,7 +463,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -472,7 +472,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -481,7 +481,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -490,7 +490,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this very take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -499,7 +499,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: keys, each of its take
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
@@ -508,7 +508,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -518,7 +518,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -528,7 +528,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -537,7 +537,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -547,7 +547,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -556,7 +556,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this very take
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -565,7 +565,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -574,7 +574,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -583,7 +583,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -593,7 +593,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -603,7 +603,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE :chosen;  -- read them back
+    WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -612,7 +612,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
-    WHERE `id` = xq_k0;  -- read them back
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- kill in RTWBD: all
 DELETE `page` FROM `page` FORCE INDEX (PRIMARY)
@@ -828,6 +828,44 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `pag
 -- look at all
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed);
+
+-- maintenance, for this queue and others: what other processes may have changed
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+    WHERE name IN ('page')
+    UNION ALL
+    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    UNION ALL
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    WHERE next_us IS NOT NULL
+    UNION ALL
+    SELECT 'read only', '', '', '', 1, 0 FROM DUAL
+    WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
+
+-- maintenance, for this queue and others: when is a task due, and is one ready
+SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    GROUP BY place
+    UNION ALL
+    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1) AS ready;
+
+-- maintenance, for this queue and others: who owns tasks and is not registered
+SELECT DISTINCT place, uuid FROM (SELECT 0 AS place, substr(`xq_owner`, 1, 36) AS uuid FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')
+    UNION ALL
+    SELECT 0 AS place, session AS uuid FROM `page_xq_wait`) AS found
+    WHERE uuid NOT IN (SELECT uuid FROM xq_session);
+
+-- maintenance, for this queue and others: which have many counters
+SELECT 0 FROM (SELECT 1 AS one FROM `page_xq_count` LIMIT 1 OFFSET 100) AS counters;
 
 -- forget the queue in xq_pause
 DELETE FROM xq_pause

@@ -1010,6 +1010,56 @@ SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempt
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed);
 
+-- maintenance, for this queue and others: what other processes may have changed
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+    WHERE name IN ('mail')
+    UNION ALL
+    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    UNION ALL
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+    WHERE next_us IS NOT NULL
+    UNION ALL
+    SELECT 'read only', '', '', '', 1, 0
+    WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);
+
+-- maintenance, for this queue and others: when is a task due, and is one ready
+SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    WHERE "status" = 'T' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    WHERE "status" = 'W' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    WHERE "status" = 'Z' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    WHERE "status" = 'R' AND "runat" IS NOT NULL
+    ORDER BY "runat" LIMIT 1) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT at_us FROM "mail_xq_history"
+    WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
+    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
+    UNION ALL
+    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "mail"
+    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    GROUP BY place
+    UNION ALL
+    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail"
+    WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) LIMIT 1) AS ready;
+
+-- maintenance, for this queue and others: who owns tasks and is not registered
+SELECT DISTINCT place, uuid FROM (SELECT 0 AS place, substr("owner", 1, 36) AS uuid FROM "mail"
+    WHERE "status" = 'T'
+    UNION ALL
+    SELECT 0 AS place, session AS uuid FROM "mail_xq_wait") AS found
+    WHERE uuid NOT IN (SELECT uuid FROM xq_session);
+
+-- maintenance, for this queue and others: which have many counters
+SELECT 0 FROM (SELECT 1 AS one FROM "mail_xq_count" LIMIT 1 OFFSET 100) AS counters;
+
 -- forget the queue in xq_pause
 DELETE FROM xq_pause
     WHERE queue = 'mail';
