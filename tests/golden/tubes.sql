@@ -1034,7 +1034,7 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE next_us IS NOT NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
 SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"

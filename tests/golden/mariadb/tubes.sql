@@ -1254,7 +1254,7 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
-    WHERE next_us IS NOT NULL
+    WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0 FROM DUAL
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');

@@ -721,7 +721,7 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE next_us IS NOT NULL
+    WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);
