@@ -19,7 +19,7 @@ from xq.core.ports import Connections
 
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"
-# The columns of a table's primary key. information_schema, which Peewee reads, hides the keys from a user that has SELECT alone.
+# The columns of a primary key. information_schema hides them from a user that has SELECT alone.
 KEY = """
 SELECT attname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indrelid
 CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
