@@ -603,6 +603,7 @@ def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_pau
     )
     assert doctor(run, Task)[told].startswith("restart those that xq sessions app:Page lists")
     assert "none was taken for 90 s" in why(run, Task, 3)[0]
+    assert "none taken for 90 s" in run(Task, "top", "--once")
     assert queue.health(max_age=60) == ("late", queue.health(max_age=60).sentence)
     queue.pause("a")
     assert queue.standstill() is None
