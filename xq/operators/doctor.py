@@ -34,7 +34,7 @@ class Doctor(Why):
             yield Finding(str(lacking), f"xq install {self.target}")
             return
         for lines, remedy in self.database.unit(lambda: [*binding.installation.problems()]):
-            yield from (Finding(line, remedy) for line in lines)
+            yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
