@@ -164,7 +164,9 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         return not (self._is_made_plainly and all(map(self._is_safe, read)))
 
     def _is_safe(self, field: Any) -> bool:
-        return type(field) in SAFE[self._engine] and getattr(field, "decoder", None) is None
+        # A table of Django's own accepts nothing but JSON there.
+        is_json = type(field) is models.JSONField and self.model._meta.managed
+        return (is_json or type(field) in SAFE[self._engine]) and getattr(field, "decoder", None) is None
 
     def instance(self, values: Sequence[Any]) -> M:
         read: M = self.model.from_db(self.alias, self._attnames, values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, models
 
 from tests.django.conftest import Maker
 from tests.django.on_tasks import backend, install
@@ -117,8 +117,8 @@ def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
     counter, make = counter_of(monkeypatch), Maker(django_db, None)
 
     def queue(features: dict[str, Any]) -> Any:
-        roles = ("runat",) if features else ()
-        return make(features, roles=roles, model=django_db.model(f"Task{len(features)}")).xq
+        roles, fields = (("runat",), {"data": models.JSONField(default=dict)}) if features else ((), {})
+        return make(features, roles=roles, model=django_db.model(f"Task{len(features)}", **fields)).xq
 
     found = {"a model": measured(counter, queue({})), "a model, all": measured(counter, queue(dict(ALL)))}
     with backend():
