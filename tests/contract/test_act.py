@@ -304,6 +304,17 @@ def test_a_block_is_part_of_the_application_s_transaction_and_of_blocks_the_inne
     assert actors(Task) == [("put", None), ("bury", None)]
 
 
+def test_an_operation_is_part_of_an_application_s_transaction_that_has_written_nothing_yet(make, caplog):
+    Task = make({"buried": "any"})
+    buried(Task, 2)
+
+    def acts():
+        with make.db.atomic():
+            assert Task.xq.act("dig", "").run().done == 2
+
+    assert logged(Task, caplog, acts)[-1] == "an operator: dig  is done: 2 tasks moved, 0 skipped"
+
+
 def test_what_the_application_writes_in_a_block_or_xq_after_it_has_no_actor(make):
     Task = make(FULL)
     one, other, last = Task.xq.put_many(tasks(3))

@@ -70,8 +70,9 @@ class Operators(Generic[T]):
         The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
         back. Each transition that xq makes in it has the `actor` and the `reason` in `History`, of all queues in the
         database, but not what falls due, nor what the application itself writes. Of nested blocks the inner one counts.
-        Without the feature history, a line of the log `xq.<queue>` at INFO names them after the block. Returns a
-        context manager. Raises BadType and BadValue.
+        Without the feature history, a line of the log `xq.<queue>` at INFO names them after the block. A call of `aio`
+        is not in it: use `aio.transaction(work)`, and the block in `work`. Returns a context manager. Raises BadType
+        and BadValue.
         """
         return self._operations.acting(By.of(actor, reason))
 
