@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from xq.core.acting import By
+from xq.core.acting import By, block
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
@@ -539,7 +540,8 @@ class Queue(Operators[T]):
     def run_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
         """Put the task of a schedule now, also of one that is paused; the next firing stays.
 
-        Returns whether there is such a schedule. `actor` and `reason` stand in the log. Raises as `put`.
+        Returns whether there is such a schedule. `actor` and `reason` stand in the log, and in the history. Raises as
+        `put`.
         """
         return self._change_schedule("run", name, By.of(actor, reason))
 
@@ -552,7 +554,8 @@ class Queue(Operators[T]):
         return self._change_schedule("resume", name, By.of(actor, reason))
 
     def _change_schedule(self, event: str, name: str, by: By) -> bool:
-        changed = self._schedules.change(event, name)
+        with block(self._store.database, by) if by else nullcontext():
+            changed = self._schedules.change(event, name)
         if by and changed:
             self._operations.tell(by, f"{event} the schedule {name}")
         self._store.after_commit(self._maintenance.scheduled)

@@ -170,10 +170,11 @@ def test_schedules_are_listed_by_name(make):
 
 
 def test_a_schedule_that_is_run_puts_its_task_and_keeps_its_next_firing(make):
-    Task = make()
+    Task = make({"history": True})
     Task.xq.every(60, task(), name="a")
     Task.xq.clock.tick(50)
-    assert [Task.xq.run_schedule("a"), Task.xq.run_schedule("b"), Task.xq.count()] == [True, False, 1]
+    ran = [Task.xq.run_schedule(name, actor="ann", reason="tax day") for name in "ab"]
+    assert (ran, [(row.actor, row.reason) for row in Task.xq.history()]) == ([True, False], [("ann", "tax day")])
     (found,) = Task.xq.schedules()
     assert (found.last, found.next) == (START + timedelta(seconds=50), START + timedelta(seconds=60))
     Task.xq.clock.tick(10)

@@ -39,7 +39,7 @@ RAISED = [
     xq.SessionLost("ack", 5, "me"),
     xq.FeatureOff("put needs it", feature="delayed"),
     xq.Duplicate("Task", "a", 5),
-    xq.Full("Task", 2, 1),
+    xq.Full("Task", 2),
     xq.Undone("Task", 5),
     xq.NotInstalled("Task", ["a table"]),
     xq.UnknownSession("a"),

@@ -252,10 +252,10 @@ class Full(Error):
     fewer at once. `limit` is the number of unfinished tasks that the queue allows.
     """
 
-    def __init__(self, queue: str, limit: int, adding: int) -> None:
+    def __init__(self, queue: str, limit: int) -> None:
         self.limit = limit
         super().__init__(
-            f"{queue} is limited to {limit} unfinished tasks, and {adding} more would pass that: "
+            f"{queue} is limited to {limit} unfinished tasks, and this put would pass that: "
             "put again when some are done, or wait for room with put(..., timeout=seconds)"
         )
 

@@ -211,7 +211,7 @@ class Inserts(Generic[T]):
     def _refuse(self, new: New) -> None:
         limit = self.machine.guard("limit")
         if limit is not None and not self._is_held(new):
-            raise Full(self.name, limit.value, len(new.rows))
+            raise Full(self.name, limit.value)
         if self._unique:
             raise Duplicate(self.name)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")

@@ -211,7 +211,7 @@ class _Put:
         if n > 1 and bulk.on_conflict == "skip":
             return sum(self._insert(alike, [row]) for row in rows)
         if limit and not dialect.execute(self.store, dialect.has_room(limit), values):
-            raise Full(bulk.name, limit.value, n)
+            raise Full(bulk.name, limit.value)
         names = self.job.frame.names(alike)
         value = dialect.source.roles[unique.role].name if unique else ""
         if value not in names:

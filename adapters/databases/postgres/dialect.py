@@ -29,8 +29,8 @@ class Postgres(PostgresObjects):
     # behind a pooler, another connection does so after the commit.
     savepoints = ""
     savepoint_noted = (
-        "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) FROM pg_locks "
-        "WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
+        "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) "
+        "FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     )
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     commits = "SELECT CAST(pg_current_snapshot() AS text)"

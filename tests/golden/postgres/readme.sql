@@ -699,7 +699,7 @@ INSERT INTO "page_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- savepoint noted
-SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks
+SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) FROM pg_locks
     WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
 
 -- savepoint kept

@@ -995,7 +995,7 @@ DELETE FROM "mail_xq_history"
     WHERE at_us < CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000);
 
 -- savepoint noted
-SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks
+SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) FROM pg_locks
     WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
 
 -- savepoint kept
