@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import local
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, shown
@@ -29,35 +29,23 @@ class By(NamedTuple):
 NOBODY: Final = By(None, None)
 
 
-class _Blocks(local):
-    """The open blocks of one thread."""
-
-    def __init__(self) -> None:
-        self.by_database: dict[int, By] = {}  # the innermost one
-
-
-_mine = _Blocks()
+_blocks: ContextVar[Mapping[int, By]] = ContextVar("xq_acting", default={})  # the innermost one by database
 
 
 def who_acts(connection: Connection) -> By:
     """Return who acts in the transaction of this thread on a connection."""
-    blocks = _mine.by_database
+    blocks = _blocks.get()
     return blocks.get(id(connection.of()), NOBODY) if blocks else NOBODY
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
     """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    blocks, place = _mine.by_database, id(database)
-    before = blocks.get(place)
-    blocks[place] = by
+    before = _blocks.set({**_blocks.get(), id(database): by})
     try:
         yield
     finally:
-        if before is None:
-            del blocks[place]
-        else:
-            blocks[place] = before
+        _blocks.reset(before)
 
 
 def _checked(what: str, value: object, longest: int) -> str | None:
