@@ -200,7 +200,7 @@ def test_what_was_done_to_other_tasks_does_not_make_the_oldest_ready_one_younger
 
 
 def test_a_task_that_became_ready_before_the_transitions_that_are_read_has_a_lower_bound_of_its_age(make, monkeypatch):
-    monkeypatch.setattr("xq.operators.ages.WINDOWS", (2, 6))
+    monkeypatch.setattr("xq.operators.inspection.WINDOWS", (2, 6))
     queue = make(AGED, roles=("priority",)).xq
     for priority in (9, 1):
         queue.put({"priority": priority})

@@ -29,7 +29,7 @@ class By(NamedTuple):
 NOBODY: Final = By(None, None)
 
 
-_blocks: ContextVar[Mapping[int, By]] = ContextVar("xq_acting", default={})  # the innermost one by database
+_blocks: ContextVar[Mapping[int, By] | None] = ContextVar("xq_acting", default=None)  # the innermost one by database
 
 
 def who_acts(connection: Connection) -> By:
@@ -41,7 +41,7 @@ def who_acts(connection: Connection) -> By:
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
     """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    before = _blocks.set({**_blocks.get(), id(database): by})
+    before = _blocks.set({**(_blocks.get() or {}), id(database): by})
     try:
         yield
     finally:

@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 from starlette.exceptions import HTTPException
 
 from xq.core.machine import READY
-from xq.operators.ages import Age
-from xq.operators.inspection import percentiles
+from xq.operators.inspection import Age, percentiles
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
 
