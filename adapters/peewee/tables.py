@@ -14,6 +14,7 @@ from typing import Any
 import peewee as pw
 from playhouse.reflection import Introspector, SqliteMetadata, UnknownField
 
+from xq.adapters.databases.postgres.objects import KEY
 from xq.adapters.databases.records import DEFINITIONS, QUEUES
 from xq.adapters.peewee import upgrade
 from xq.adapters.tubes import RECORDS, database, for_peewee, without_password
@@ -28,13 +29,6 @@ VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
 # The declared types that have the affinity REAL of SQLite, by its rules: those that come first are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
 TIMERS = ("runat", "deadline")  # roles of columns that only the queue writes
-# The columns of a key. Peewee reads information_schema, which hides the keys from a user that has SELECT alone.
-KEY = """
-SELECT attname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indrelid
-CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
-JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = number
-WHERE indisprimary AND relname = %s AND relnamespace = COALESCE(%s, current_schema())::regnamespace ORDER BY place
-"""
 
 
 def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:

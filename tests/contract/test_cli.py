@@ -476,7 +476,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     Task.xq.pause()
     found = doctor(run, Task)
     assert found["the queue is paused"] == "xq resume app:Page"
-    assert "xq dig app:Page returns them to the queue" in found["buried tasks: 1"]
+    assert "xq dig app:Page --all returns them to the queue" in found["buried tasks: 1"]
     assert ("the queue is paused", "xq resume TARGET") in make(FULL, roles=("runat", "owner")).xq.doctor()
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     late = "schedules that are due and have put no task: 1 ('hourly'), the first for 2 h"
@@ -602,6 +602,7 @@ def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_pau
     )
     assert doctor(run, Task)[told].startswith("restart those that xq sessions app:Page lists")
     assert "none was taken for 90 s" in why(run, Task, 3)[0]
+    assert "none taken for 90 s" in run(Task, "top", "--once")
     assert queue.health(max_age=60) == ("late", queue.health(max_age=60).sentence)
     queue.pause("a")
     assert queue.standstill() is None
@@ -630,7 +631,7 @@ def test_a_full_queue_is_named_and_so_is_the_schedule_that_cannot_put(make, run)
     Task.xq.clock.tick(2 * 3600)
     assert Task.xq.room() == 0
     remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
-    assert remedies == {"start more workers, kill or dig what is buried, or raise the limit"}
+    assert remedies == {"start more workers, kill tasks that are buried, or raise the limit"}
 
 
 # operations

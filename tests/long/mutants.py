@@ -93,7 +93,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "an object that another session was given opens its fence",
         "xq/engine/finish.py",
-        'prefix, token if token and token.startswith(prefix) else ""',
+        'prefix, token if token and token.startswith(prefix) else NO_TAKE',
         'prefix, token or ""',
         "contract/core/test_ownership.py",
     ),

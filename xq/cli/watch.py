@@ -28,6 +28,7 @@ PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
 HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
+STANDS = 60  # seconds of a standstill, from which it is shown
 SPAN = 10  # looks over which rates are computed
 ROWS = 10  # tasks and errors that are shown
 KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
@@ -189,6 +190,7 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
 
     rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
     since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
+    since += f"   none taken for {spent(told['standstill'])}" if (told["standstill"] or 0) >= STANDS else ""
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 

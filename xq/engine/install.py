@@ -512,11 +512,11 @@ class Installation:
         return [line for lines, _ in self.problems() for line in lines]
 
     def problems(self) -> Iterator[tuple[list[str], str]]:
-        """Yield what `check` returns, as lists of messages that have one remedy, each with that."""
+        """Yield what `check` returns, as lists of messages with one remedy, in words of the shell, each with that."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
-        yield missing, "run install()"
+        yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy
         if missing:
@@ -524,14 +524,17 @@ class Installation:
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
-                yield [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"], "run recount()"
+                yield (
+                    [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
+                    "xq recount TARGET",
+                )
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
         uncounted = [
             f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
             f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())
         ]
-        yield uncounted, "run recount()"
+        yield uncounted, "xq recount TARGET"
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.dialect.unowned)

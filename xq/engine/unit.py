@@ -334,8 +334,12 @@ class Database:
         return self._explained(binding, lambda: binding.dialect.execute(self.store.ready(), sql, named))
 
     def now_us(self) -> int:
-        """Return the time of the database, or of a test's clock, in microseconds since 1970."""
+        """Return the time as `time_us`, for a transaction that writes by it."""
         self.begin_writing()
+        return self.time_us()
+
+    def time_us(self) -> int:
+        """Return the time of the database, or of a test's clock, in microseconds since 1970."""
         ((now,),) = self.execute(self.dialect.time_us)
         return int(now)
 

@@ -170,7 +170,7 @@ class Doctor(Inspection):
             yield Finding(str(lacking), f"xq install {self.target}")
             return
         for lines, remedy in self.database.unit(lambda: [*binding.installation.problems()]):
-            yield from (Finding(line, remedy) for line in lines)
+            yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
@@ -205,26 +205,22 @@ class Doctor(Inspection):
     def _full_and_overdue(self) -> Iterator[Finding]:
         remedy = "start a worker: each process that takes from this queue puts it"
         if self.room() == 0:
-            remedy = "start more workers, kill or dig what is buried, or raise the limit"
+            remedy = "start more workers, kill tasks that are buried, or raise the limit"
             yield Finding("the queue is full: each put waits, or raises Full (feature limit)", remedy)
-        mine = [
-            each
-            for each in self._run(self.database.dialect.next_firings)
-            if each[0] == self.database.dialect.source_name
-        ]
-        if late := sorted((left_us, name) for _, name, left_us, _ in mine if left_us < -LONG * 1e6):
+        dialect = self.database.dialect
+        firings = self._run(dialect.next_firings)
+        due = [(-left_us / 1e6, name) for of, name, left_us, _ in firings if of == dialect.source_name]
+        if late := sorted((each for each in due if each[0] > LONG), reverse=True):
             names = ", ".join(shown(name) for _, name in late[:LISTED])
             what = f"schedules that are due and have put no task: {len(late)} ({names}), the first for "
-            yield Finding(what + lasting(-late[0][0] / 1e6), remedy)
+            yield Finding(what + lasting(late[0][0]), remedy)
 
     def _paused_and_buried(self) -> Iterator[Finding]:
         for tube in self.pauses.listed():
             yield Finding(f"the {'queue' if tube is None else f'tube {shown(tube)}'} is paused", self._resume(tube))
         if buried := self.counts().get("B", 0):
-            dig = (
-                f"xq dig {self.target} returns them to the queue, and kill deletes rows of {self.database.store.table}"
-            )
-            yield Finding(f"buried tasks: {buried:,}", f"xq failures {self.target} groups their errors; {dig}")
+            do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
+            yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
 
     def _key(self) -> Iterator[Finding]:
         key, dialect = self.tasks.table.key, self.database.dialect

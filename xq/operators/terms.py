@@ -190,8 +190,7 @@ class Terms:
         if term.operator not in COMPARE or len(term.values) != 1:
             raise term.wrong("needs a comparison with one span of time: age>1h or age<=5m")
         limit = seconds(term, term.values[0])
-        ((now_us,),) = self.database.execute(self.database.dialect.time_us)
-        since_us = int(now_us) - round(limit * 1_000_000)
+        since_us = self.database.time_us() - round(limit * 1_000_000)
         low = None if {*meant.states} <= {TAKEN} else self.since.low(term, limit, since_us)
         compare = COMPARE[OPPOSITE[term.operator] if term.negated else term.operator]
 

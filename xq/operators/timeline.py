@@ -31,7 +31,7 @@ class Step:
 def timeline(history: History, key: object) -> list[Step]:
     """Return the transitions of a task, with the time in each state. Raises FeatureOff."""
     rows = [row for row in history.read(key, None, None) if row.source != row.target]
-    ((now_us,),) = history.database.execute(history.database.dialect.time_us)
+    now_us = history.database.time_us()
     found = []
     for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), None], strict=False):
         there = row.target in history.machine.states
@@ -41,7 +41,7 @@ def timeline(history: History, key: object) -> list[Step]:
                 row.event,
                 row.source,
                 row.target,
-                ((int(now_us) if until_us is None else until_us) - row.at_us) / 1_000_000 if there else None,
+                ((now_us if until_us is None else until_us) - row.at_us) / 1_000_000 if there else None,
                 there and until_us is None,
                 owner_of(row.owner)[0] if row.owner else None,
                 row.attempt,

@@ -190,7 +190,7 @@ class Schedules(Generic[T]):
             new = [each for each in declared if stored.get(each[0]) != (_stored(each[1]), each[2])]
             self._try({name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put})
             if new:
-                ((now,),) = self.database.execute(dialect.time_us)
+                now = self.database.time_us()
                 for name, described, put in new:
                     self._store(name, described, put, _next(described, now, now))
             for name in sorted(stored.keys() - {name for name, *_ in declared}):
@@ -237,7 +237,7 @@ class Schedules(Generic[T]):
                 if event == "run":
                     self._put(name, put, seen)
                 elif event == "resume":
-                    ((now,),) = self.database.execute(dialect.time_us)
+                    now = self.database.time_us()
                     following = seen if seen > now else _following(_read(spec), seen, now)  # no firing is made up for
                     self.database.execute(dialect.resume_schedule, {**given, "next_us": following})
             return bool(found)

@@ -19,6 +19,13 @@ from xq.core.ports import Connections
 
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"
+# The columns of a primary key. information_schema hides them from a user that has SELECT alone.
+KEY = """
+SELECT attname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indrelid
+CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
+JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = number
+WHERE indisprimary AND relname = %s AND relnamespace = COALESCE(%s, current_schema())::regnamespace ORDER BY place
+"""
 
 
 class PostgresObjects(Server):
