@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, NamedTuple
@@ -58,9 +58,15 @@ class Doctor(Inspection):
             return [f"its status {status} is not one of this queue's: no call moves it"]
         if state == TAKEN:
             return list(self._running(task, self.owner(key), now))
-        if state == READY:
-            return list(self._held(task, parts, now)) or [self._free()]
-        return list(self._resting(state, task, now, moment))
+        if state != READY:
+            return list(self._resting(state, task, now, moment))
+        if held := list(self._held(task, parts, now)):
+            return held
+        tasks, _, still = self.ready()
+        one = f"it is one of {tasks:,} ready tasks"
+        if still is not None and still >= LONG:
+            return [f"{one}, and none was taken for {lasting(still)}: see xq doctor"]
+        return [f"nothing holds it: {one}, and a worker takes it in its turn"]
 
     def owner(self, key: object) -> Owner | None:
         """Return the session that has taken a task, its process, and since when; None if none has. Raises NotFound."""
@@ -125,7 +131,8 @@ class Doctor(Inspection):
         if guard is not None and utube is not None:
             takers = self._run(dialect.takers, **key)
             if len(takers) >= guard.value:
-                yield f"its utube {shown(utube)} is busy with {self._keys(takers)}"
+                keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
+                yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
         if self.machine.guard("rate") is not None:
             ((left_us,),) = self._run(dialect.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
@@ -136,12 +143,6 @@ class Doctor(Inspection):
         if not self.takers():
             yield "no process takes from this queue: start a worker"
 
-    def _free(self) -> str:
-        tasks, _, still = self.ready()
-        if still is not None and still >= LONG:
-            return f"it is one of {tasks:,} ready tasks, and none was taken for {lasting(still)}: see xq doctor"
-        return f"nothing holds it: it is one of {tasks:,} ready tasks, and a worker takes it in its turn"
-
     @property
     def patience(self) -> float:
         """Returns after how many seconds a task is taken for unusually long."""
@@ -150,11 +151,6 @@ class Doctor(Inspection):
 
     def _resume(self, tube: str | None) -> str:
         return f"xq resume {self.target}{'' if tube is None else f' --tube {quote(tube)}'}"
-
-    def _keys(self, rows: Sequence[Any]) -> str:
-        keys = [shown(self.tasks.app_key(tuple(row))) for row in rows[:LISTED]]
-        more = f" and {len(rows) - LISTED} more" if len(rows) > LISTED else ""
-        return f"task{'s' * (len(rows) > 1)} {', '.join(keys)}{more}"
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
         """Return the seconds until the time in a role; None if there is none."""
@@ -175,8 +171,7 @@ class Doctor(Inspection):
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         yield from self._processes()
-        yield from self._full_and_overdue()
-        yield from self._paused_and_buried()
+        yield from self._queue()
         yield from self._key()
         yield from self._of_the_database()
 
@@ -202,7 +197,7 @@ class Doctor(Inspection):
             what = f"tasks taken for longer than {lasting(self.patience)}: {len(long):,} ({of}), the first for "
             yield Finding(what + lasting(long[0][0]), f"if their functions hang, restart the worker; {LIMIT}")
 
-    def _full_and_overdue(self) -> Iterator[Finding]:
+    def _queue(self) -> Iterator[Finding]:
         remedy = "start a worker: each process that takes from this queue puts it"
         if self.room() == 0:
             remedy = "start more workers, kill tasks that are buried, or raise the limit"
@@ -214,8 +209,6 @@ class Doctor(Inspection):
             names = ", ".join(shown(name) for _, name in late[:LISTED])
             what = f"schedules that are due and have put no task: {len(late)} ({names}), the first for "
             yield Finding(what + lasting(late[0][0]), remedy)
-
-    def _paused_and_buried(self) -> Iterator[Finding]:
         for tube in self.pauses.listed():
             yield Finding(f"the {'queue' if tube is None else f'tube {shown(tube)}'} is paused", self._resume(tube))
         if buried := self.counts().get("B", 0):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
@@ -169,14 +168,11 @@ class Inspection:
 
     def times(self) -> dict[str, dict[int, float]]:
         """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions."""
-        return {state: percentiles(values) for state, values in self.durations().items()}
-
-    def durations(self) -> dict[str, list[float]]:
-        """Return the seconds that tasks were in each state, of the last transitions."""
-        found: dict[str, list[float]] = defaultdict(list)
+        found = defaultdict[str, list[float]](list)
         for state, microseconds in self._run(self.database.dialect.durations, since=self.newest() - LAST):
             found[state].append(microseconds / 1_000_000)
-        return found
+        ranked = {state: sorted(values) for state, values in found.items()}  # by the nearest rank, as a report has them
+        return {state: {at: of[-(-len(of) * at // 100) - 1] for at in (50, 99)} for state, of in ranked.items()}
 
     # how long tasks wait
 
@@ -256,9 +252,3 @@ class Inspection:
                 late, told = True, f"{told}; none was taken for {lasting(still)}"
         told += f"; buried tasks: {buried:,}{'; the queue is paused' * paused}"
         return Health("failing" if buried > max_buried else "late" if late else "healthy", told)
-
-
-def percentiles(values: Sequence[float]) -> dict[int, float]:
-    """Return the percentiles 50 and 99 of values by the nearest rank, as a report has them."""
-    ordered = sorted(values)
-    return {at: ordered[-(-len(ordered) * at // 100) - 1] for at in (50, 99)}

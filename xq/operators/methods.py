@@ -140,7 +140,7 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, bloat, a ttr, a key's end.
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end, ...
 
         It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
@@ -149,9 +149,8 @@ class Operators(Generic[T]):
     def oldest_ready(self) -> Age | None:
         """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
 
-        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions, else it
-        is the time since the first of these. Without the history it is a lower bound, from what this process has seen
-        of the counters, and None at the first call.
+        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions. Else it
+        is a lower bound; without the history from what this process has seen of the counters, None at the first call.
         """
         return self._inspection.ready().oldest
 
@@ -181,9 +180,7 @@ class Operators(Generic[T]):
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
 
-        Each has `session`, `host`, `pid`, `program`, `since`, the number of `tasks` of this queue that it has taken,
-        since when it has the `oldest` of them, and whether the process is `gone`. Of a session that several processes
-        have joined, the process is the last one that registered or resumed it.
+        Of a session that several processes have joined, the process is the last one that registered or resumed it.
         """
         return self._inspection.processes()
 
