@@ -93,7 +93,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "an object that another session was given opens its fence",
         "xq/engine/finish.py",
-        'prefix, token if token and token.startswith(prefix) else NO_TAKE',
+        "prefix, token if token and token.startswith(prefix) else NO_TAKE",
         'prefix, token or ""',
         "contract/core/test_ownership.py",
     ),
@@ -359,7 +359,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/history_table.py",
         "return bool(event) and all(row.event != event for row in self.machine.due)",
         "return bool(event)",
-        "contract/test_act.py::test_what_falls_due_in_a_block_is_nobodys",
+        "contract/test_act.py::test_what_the_application_writes_what_falls_due_and_what_follows_a_block_has_no_actor",
     ),
     # SQLite
     Mutant(

@@ -22,8 +22,6 @@ LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched
 MARKS: Final = 4_096  # of the number of tasks that have become ready
 
-Taken = tuple[Any, str | None, float | None]  # a key, the session, and since when, in seconds since 1970
-
 
 class Process(NamedTuple):
     """The process of an open session, and the tasks of this queue that the session has taken."""
@@ -105,8 +103,8 @@ class Inspection:
         counts, states = self.counts(), self.database.dialect.guarded_states(guard)
         return max(0, int(guard.value) - sum(counts[state] for state in states))
 
-    def taken(self) -> list[Taken]:
-        """Return the taken tasks, the longest first; those that another program has taken, without a time, last."""
+    def taken(self) -> list[tuple[Any, str | None, float | None]]:
+        """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
         rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))

@@ -140,7 +140,7 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end, ...
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end and more.
 
         It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
