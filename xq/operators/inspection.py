@@ -180,7 +180,7 @@ class Inspection:
     # entered it is still there.
 
     def ready(self) -> Ready:
-        found = self._read()
+        found = self._by_counters() if self.machine.settings.history is None else self._by_history()
         return found if found.standstill is None or self._may_take() else found._replace(standstill=None)
 
     def _may_take(self) -> bool:
@@ -191,9 +191,6 @@ class Inspection:
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
         query = dialect.any_ready if dialect.groups else dialect.ready(Selector("first", READY, skips=len(skipped)))
         return bool(self._run(query, **skipped))
-
-    def _read(self) -> Ready:
-        return self._by_counters() if self.machine.settings.history is None else self._by_history()
 
     def _by_history(self) -> Ready:
         for n in WINDOWS:

@@ -144,9 +144,16 @@ class Operations(Generic[T]):
         line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
         self.database.observers.once_committed(self.database.dialect, lambda: self.log.info("%s", line))
 
-    def act(self, event: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
+    def act(self, name: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
         """Return an operation. Raises BadType, BadValue and FeatureOff."""
-        name = self._event(event)
+        if not isinstance(name, str) or name not in ACTS:
+            known = ", ".join(act for act in ACTS if is_offered(self.machine, ACTS[act]))
+            raise BadValue(f"act does one of {known} to tasks, not {shown(name)}")
+        if not self.machine.sources(ACTS[name]):
+            self.finish.tasks.refuse_event(name)
+        if not is_offered(self.machine, ACTS[name]):
+            only = f"only its owner may {name} a task of {self.database.store.name}"
+            raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, not {shown(filter)}: act({name!r}, 'state:buried')")
         if not 1 <= (size := count_of(chunk)) <= LARGEST:
@@ -156,20 +163,6 @@ class Operations(Generic[T]):
         operation = Operation(self, name, filter, by, size, dict(self.finish.checked(ACTS[name], options)))
         self.search.movable(operation.movable, 1, None)  # raises the errors of the filter
         return operation
-
-    def _event(self, name: object) -> str:
-        if not isinstance(name, str) or name not in ACTS:
-            known = ", ".join(act for act in ACTS if is_offered(self.machine, ACTS[act]))
-            raise BadValue(f"act does one of {known} to tasks, not {shown(name)}")
-        if not self.machine.sources(ACTS[name]):
-            self.finish.tasks.refuse_event(name)
-        if not is_offered(self.machine, ACTS[name]):
-            raise FeatureOff(
-                f"act cannot {name} tasks of {self.database.store.name}, whose owners alone may: "
-                "give it the feature buried='any'",
-                feature="buried",
-            )
-        return name
 
     def states(self, event: str) -> tuple[str, ...]:
         """Return the states from which an event moves a task to another state, or into the same one anew."""
@@ -199,9 +192,8 @@ class Operations(Generic[T]):
             if len(found) > 1:
                 half = len(found) // 2
                 return self.move(operation, found[:half]) + self.move(operation, found[half:])
-            self.log.warning(
-                "%s cannot move task %r: %s", operation.event, self.finish.tasks.app_key(found[0][0]), error
-            )
+            key = self.finish.tasks.app_key(found[0][0])
+            self.log.warning("%s cannot move task %r: %s", operation.event, key, error)
             return 0
 
 
