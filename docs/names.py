@@ -47,7 +47,7 @@ SECTIONS = (
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
             "operators.timeline.Step",
-            *("operators.ages.Age", "operators.doctor.Finding", "operators.health.Health"),
+            *("operators.inspection.Age", "operators.doctor.Finding", "operators.inspection.Health"),
             "operators.inspection.Process",
         ),
     ),

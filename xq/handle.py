@@ -97,7 +97,7 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._operations: Operations[T] = Operations(database, self._tasks, machine, steps, self._finish, self._search)
+        self._operations: Operations[T] = Operations(self._finish, self._search)
         self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)

@@ -18,18 +18,10 @@ class Inspections(Selectors, Counters, HistoryTable):
     @property
     def takers(self) -> str:
         """Returns a query of the keys of the taken tasks that have the utube of the task of a key."""
-        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self._of_its_utube(TAKEN)}"
-
-    @property
-    def next_of_utube(self) -> str:
-        """Returns a query of the key of the ready task that comes first in the utube of the task of a key."""
-        first = f"{self._of_its_utube(READY)}{self.not_due(READY)} ORDER BY {self.order} LIMIT 1"
-        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {first}"
-
-    def _of_its_utube(self, state: str) -> str:
         role = self.roles["utube"]
-        its = f"FROM {self.table_in_schema} AS xq_its WHERE {self.by_key('xq_its.')}"
-        return f"{self.is_state(state)} AND {self.as_text(role)} = (SELECT {self.as_text(f'xq_its.{role}')} {its})"
+        its = f"SELECT {self.as_text(f'xq_its.{role}')} FROM {self.table_in_schema} AS xq_its"
+        same = f"{self.as_text(role)} = ({its} WHERE {self.by_key('xq_its.')})"
+        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)} AND {same}"
 
     @property
     def newest_transition(self) -> str:
@@ -83,4 +75,3 @@ class Inspections(Selectors, Counters, HistoryTable):
     open_transactions = ""
     # A query of the greatest number that the key has had, that which it can have, and SQL that makes it one of 64 bits.
     key_range = ""
-    dead_rows = ""  # a query of the numbers of live and of dead rows of the table

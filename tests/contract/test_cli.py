@@ -579,7 +579,7 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
 
 
 def test_a_bound_of_the_age_is_no_proof_of_health(make, monkeypatch):
-    monkeypatch.setattr("xq.operators.ages.WINDOWS", (1,))
+    monkeypatch.setattr("xq.operators.inspection.WINDOWS", (1,))
     Task = make(FULL)
     Task.xq.put_many(tasks(2))
     Task.xq.clock.tick(5)

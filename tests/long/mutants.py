@@ -359,7 +359,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/history_table.py",
         "return bool(event) and all(row.event != event for row in self.machine.due)",
         "return bool(event)",
-        "contract/test_act.py::test_what_falls_due_in_a_block_is_nobodys",
+        "contract/test_act.py::test_what_the_application_writes_what_falls_due_and_what_follows_a_block_has_no_actor",
     ),
     # SQLite
     Mutant(

@@ -186,7 +186,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
 
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
-    from xq.operators.ages import Age
+    from xq.operators.inspection import Age
 
     rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
     since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""

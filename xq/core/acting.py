@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import local
 from typing import Final, NamedTuple
@@ -30,34 +30,27 @@ NOBODY: Final = By(None, None)
 
 
 class _Blocks(local):
-    """The open blocks of one thread."""
-
-    def __init__(self) -> None:
-        self.by_database: dict[int, By] = {}  # the innermost one
+    by_database: Mapping[int, By] = {}  # the innermost block of this thread in each
 
 
-_mine = _Blocks()
+_open = _Blocks()
 
 
 def who_acts(connection: Connection) -> By:
     """Return who acts in the transaction of this thread on a connection."""
-    blocks = _mine.by_database
+    blocks = _open.by_database
     return blocks.get(id(connection.of()), NOBODY) if blocks else NOBODY
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
     """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    blocks, place = _mine.by_database, id(database)
-    before = blocks.get(place)
-    blocks[place] = by
+    before = _open.by_database
+    _open.by_database = {**before, id(database): by}
     try:
         yield
     finally:
-        if before is None:
-            del blocks[place]
-        else:
-            blocks[place] = before
+        _open.by_database = before
 
 
 def _checked(what: str, value: object, longest: int) -> str | None:

@@ -16,13 +16,11 @@ from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
-from xq.operators.ages import Age
 from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.filters import Filter
-from xq.operators.health import Health, health
-from xq.operators.inspection import Process
+from xq.operators.inspection import Age, Health, Process
 from xq.operators.operations import CHUNK, Operation, Operations
 from xq.operators.search import Found, Search
 from xq.operators.timeline import Step, timeline
@@ -143,7 +141,7 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, bloat, a ttr, a key's end.
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end and more.
 
         It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
@@ -152,11 +150,10 @@ class Operators(Generic[T]):
     def oldest_ready(self) -> Age | None:
         """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
 
-        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions, else it
-        is the time since the first of these. Without the history it is a lower bound, from what this process has seen
-        of the counters, and None at the first call.
+        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions. Else it
+        is a lower bound; without the history from what this process has seen of the counters, None at the first call.
         """
-        return self._inspection.oldest_ready()
+        return self._inspection.ready().oldest
 
     def standstill(self) -> float | None:
         """Return for how many seconds, at least, tasks have been ready and none was taken; None if that is not so.
@@ -165,7 +162,7 @@ class Operators(Generic[T]):
         Without the feature history the first call goes by the newest take of the tasks that are taken now, and later
         ones by the counters.
         """
-        return self._inspection.standstill()
+        return self._inspection.ready().standstill
 
     def room(self) -> int | None:
         """Return how many tasks may be put before the queue is full; None without the feature limit."""
@@ -179,14 +176,12 @@ class Operators(Generic[T]):
         late as well if `oldest_ready` is not exact; without the feature history only if no process takes. Pauses excuse
         nothing. Raises BadType, BadValue and NotInstalled.
         """
-        return health(self._inspection, self._tasks.seconds("max_age", max_age), count_of(max_buried))
+        return self._inspection.health(self._tasks.seconds("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
 
-        Each has `session`, `host`, `pid`, `program`, `since`, the number of `tasks` of this queue that it has taken,
-        since when it has the `oldest` of them, and whether the process is `gone`. Of a session that several processes
-        have joined, the process is the last one that registered or resumed it.
+        Of a session that several processes have joined, the process is the last one that registered or resumed it.
         """
         return self._inspection.processes()
 

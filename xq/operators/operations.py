@@ -6,7 +6,6 @@ filter moves: the tasks that were moved are in states that its event does not le
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -14,24 +13,20 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
-from xq.core.values import Parts, Tasks
+from xq.core.values import Parts, count_of
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
-from xq.engine.steps import Steps
-from xq.engine.timers import Batches
-from xq.engine.unit import Database
 from xq.operators.filters import Term, parse
-from xq.operators.search import Search
+from xq.operators.search import LOOK, Search
 
 T = TypeVar("T")
 
-NEW, RUNNING, DONE, CANCELLED, FAILED = "new", "running", "done", "cancelled", "failed"
+NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
 ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
 CHUNK: Final = 500  # tasks of one transaction
 LARGEST: Final = 1_000
 SHOWN: Final = 20  # tasks of a preview
-LOOK: Final = 10_000  # rows that a preview examines
 
 
 class Preview(NamedTuple):
@@ -48,8 +43,8 @@ class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. It is "failed" after an
-    error of the database: `run` then goes on behind the last whole chunk.
+    faster, or the database rejected the move. `looked` counts the rows that were examined. After an error, `run` goes
+    on behind the last whole chunk.
     """
 
     event: str
@@ -75,7 +70,7 @@ class Operation(Generic[T]):
 
     @property
     def state(self) -> str:
-        """Return "new", "running", "done", "cancelled" or "failed"."""
+        """Return "new", "running", "done" or "cancelled"."""
         return CANCELLED if self._is_cancelled and self._state != DONE else self._state
 
     def __repr__(self) -> str:
@@ -89,7 +84,14 @@ class Operation(Generic[T]):
     @property
     def preview(self) -> Preview:
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
-        return self._operations.preview(self)
+        by, first = self._operations, self._operations.search.find(self.movable, SHOWN)
+        states = by.search.states_alone(self.filter)
+        if states is not None:
+            counts = stats(by.database.counters(), by.machine.states).counts
+            n = sum(counts[state] for state in by.states(self.event) if state in states)
+            return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
+        page = by.search.movable(self.movable, LOOK, None)
+        return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
 
     def __iter__(self) -> Iterator[Operation[T]]:
         """Move chunk by chunk, and return the operation after each."""
@@ -98,12 +100,8 @@ class Operation(Generic[T]):
             operations.tell(self.by, f"{what} begins")
         while self.state not in (DONE, CANCELLED):
             self._state = RUNNING
-            try:
-                found = operations.search.movable(self.movable, self.chunk, self._reached)
-                moved = operations.move(self, found.tasks)
-            except BaseException:
-                self._state = FAILED
-                raise
+            found = operations.search.movable(self.movable, self.chunk, self._reached)
+            moved = operations.move(self, found.tasks)
             self.done, self.skipped = self.done + moved, self.skipped + len(found.tasks) - moved
             self.looked, self._reached = self.looked + found.looked, found.next
             if found.next is None:
@@ -126,16 +124,9 @@ class Operation(Generic[T]):
 class Operations(Generic[T]):
     """Makes the operations of one queue, and ascribes what a block of calls does."""
 
-    def __init__(
-        self, database: Database, tasks: Tasks[T], machine: Machine, steps: Steps, finish: Finish[T], search: Search[T]
-    ) -> None:
-        self.database = database
-        self.tasks = tasks
-        self.machine = machine
-        self.batches = Batches(steps)
-        self.finish = finish
-        self.search = search
-        self.log = logging.getLogger(f"xq.{database.store.name}")
+    def __init__(self, finish: Finish[T], search: Search[T]) -> None:
+        self.finish, self.search = finish, search
+        self.database, self.machine, self.log = finish.database, finish.machine, finish.log
 
     @contextmanager
     def acting(self, by: By) -> Iterator[None]:
@@ -153,35 +144,25 @@ class Operations(Generic[T]):
         line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
         self.database.observers.once_committed(self.database.dialect, lambda: self.log.info("%s", line))
 
-    def act(self, event: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
+    def act(self, name: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
         """Return an operation. Raises BadType, BadValue and FeatureOff."""
-        name = self._event(event)
-        if not isinstance(filter, str):
-            raise BadType(f"a filter is text, not {shown(filter)}: act({name!r}, 'state:buried')")
-        if isinstance(chunk, bool) or not isinstance(chunk, int):
-            raise BadType(f"chunk is a number of tasks, not {shown(chunk)}")
-        if not 1 <= chunk <= LARGEST:
-            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
-        if "at" in options:
-            raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
-        given = dict(self.finish.checked(ACTS[name], options))
-        operation = Operation(self, name, filter, by, chunk, given)
-        self.search.movable(operation.movable, 1, None)  # raises the errors of the filter
-        return operation
-
-    def _event(self, name: object) -> str:
         if not isinstance(name, str) or name not in ACTS:
             known = ", ".join(act for act in ACTS if is_offered(self.machine, ACTS[act]))
             raise BadValue(f"act does one of {known} to tasks, not {shown(name)}")
         if not self.machine.sources(ACTS[name]):
-            self.tasks.refuse_event(name)
+            self.finish.tasks.refuse_event(name)
         if not is_offered(self.machine, ACTS[name]):
-            raise FeatureOff(
-                f"act cannot {name} tasks of {self.database.store.name}, whose owners alone may: "
-                "give it the feature buried='any'",
-                feature="buried",
-            )
-        return name
+            only = f"only its owner may {name} a task of {self.database.store.name}"
+            raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
+        if not isinstance(filter, str):
+            raise BadType(f"a filter is text, not {shown(filter)}: act({name!r}, 'state:buried')")
+        if not 1 <= (size := count_of(chunk)) <= LARGEST:
+            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
+        if "at" in options:
+            raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
+        operation = Operation(self, name, filter, by, size, dict(self.finish.checked(ACTS[name], options)))
+        self.search.movable(operation.movable, 1, None)  # raises the errors of the filter
+        return operation
 
     def states(self, event: str) -> tuple[str, ...]:
         """Return the states from which an event moves a task to another state, or into the same one anew."""
@@ -206,28 +187,14 @@ class Operations(Generic[T]):
         try:
             return self.database.unit(move, transaction=True)
         except Exception as error:
-            if not (isinstance(error, Duplicate) or self.batches.is_refused(error)):
+            if not (isinstance(error, Duplicate) or self.finish.batches.is_refused(error)):
                 raise
             if len(found) > 1:
                 half = len(found) // 2
                 return self.move(operation, found[:half]) + self.move(operation, found[half:])
-            self.log.warning("%s cannot move task %r: %s", operation.event, self.tasks.app_key(found[0][0]), error)
+            key = self.finish.tasks.app_key(found[0][0])
+            self.log.warning("%s cannot move task %r: %s", operation.event, key, error)
             return 0
-
-    def preview(self, operation: Operation[T]) -> Preview:
-        """Return what an operation would move. Rows of tasks, which may be large, are read of the first ones alone."""
-        states = self.search.states_alone(operation.filter)
-        first = self.search.find(operation.movable, SHOWN)
-        if states is not None:
-            counts = stats(self.database.counters(), self.machine.states).counts
-            n = sum(counts[state] for state in self.states(operation.event) if state in states)
-            return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
-        page = self.search.movable(operation.movable, LARGEST, None)
-        n, looked = len(page.tasks), page.looked
-        while page.next is not None and looked < LOOK:
-            page = self.search.movable(operation.movable, LARGEST, page.next)
-            n, looked = n + len(page.tasks), looked + page.looked
-        return Preview(first.tasks, n, page.next is None, looked, first.since)
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 from starlette.exceptions import HTTPException
 
 from xq.core.machine import READY
-from xq.operators.ages import Age
-from xq.operators.inspection import percentiles
+from xq.operators.inspection import Age
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
 
@@ -169,8 +168,7 @@ class Look:
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         if past.add(at, totals(stats.transition)) and entry.keeps_history:
-            spent = inspection.durations()
-            self.spans[entry.slug] = {state: percentiles(spent[state]) for state in spent}
+            self.spans[entry.slug] = inspection.times()
         if entry is self.entries[0]:
             self.sessions = {*inspection.online()}
         oldest = queue.oldest_ready() if stats.counts.get(READY) else None

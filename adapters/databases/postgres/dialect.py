@@ -97,11 +97,6 @@ class Postgres(PostgresObjects):
     )
 
     @property
-    def dead_rows(self) -> str:  # type: ignore[override]
-        table = self.literal(self.table_in_schema)
-        return f"SELECT n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE relid = to_regclass({table})"
-
-    @property
     def key_range(self) -> str:  # type: ignore[override]
         table, column = self.literal(self.table_in_schema), self.literal(self.source.key[0].column)
         widened = self.literal(f"ALTER TABLE {self.table_in_schema} ALTER COLUMN {self.keys[0]} TYPE bigint")
