@@ -20,7 +20,7 @@ from xq.engine.stats import stats
 from xq.engine.steps import Steps
 from xq.engine.timers import Batches
 from xq.engine.unit import Database
-from xq.operators.filters import Term, parse
+from xq.operators.filters import Term
 from xq.operators.search import Search
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Operation(Generic[T]):
         self.event, self.filter, self.chunk, self.options = event, filter, chunk, options
         self.actor, self.reason = self.by = by
         self.done = self.skipped = self.looked = 0
-        self.movable = parse(filter).with_terms(Term("state", ":", operations.states(event)))
+        self.movable = f"{filter} {Term('state', ':', operations.states(event))}"
         self._operations = operations
         self._reached: str | None = None  # the cursor behind the last chunk
         self._state, self._is_cancelled = NEW, False
@@ -105,8 +105,8 @@ class Operation(Generic[T]):
                 self._state = FAILED
                 raise
             self.done, self.skipped = self.done + moved, self.skipped + len(found.tasks) - moved
-            self.looked, self._reached = self.looked + found.looked, found.next
-            if found.next is None:
+            self.looked, self._reached = self.looked + found.looked, found.there
+            if found.there is None:
                 self._state = DONE
             if self.state != RUNNING:
                 operations.tell(self.by, f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped")
@@ -224,10 +224,10 @@ class Operations(Generic[T]):
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self.search.movable(operation.movable, LARGEST, None)
         n, looked = len(page.tasks), page.looked
-        while page.next is not None and looked < LOOK:
-            page = self.search.movable(operation.movable, LARGEST, page.next)
+        while page.there is not None and looked < LOOK:
+            page = self.search.movable(operation.movable, LARGEST, page.there)
             n, looked = n + len(page.tasks), looked + page.looked
-        return Preview(first.tasks, n, page.next is None, looked, first.since)
+        return Preview(first.tasks, n, page.there is None, looked, first.since)
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

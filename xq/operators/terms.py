@@ -10,17 +10,15 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN, Machine
-from xq.core.ports import NUMBERS, Field, Row
+from xq.core.ports import NUMBERS, Field
 from xq.core.values import Tasks
 from xq.engine.unit import Database
 from xq.operators.failures import failure_of
-from xq.operators.filters import Filter, Term, number, parse, quoted, seconds
+from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.since import Noted, Since
-from xq.sessions.session import UUID_LENGTH
 
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 IMPLIED: Final = {"failure": FAILED, "session": (TAKEN,)}  # the states of the tasks that a term can mean
-OPPOSITE: Final = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "owner")  # roles that no term names
 WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
@@ -29,7 +27,7 @@ WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whol
 class Examined(NamedTuple):
     """A row that was examined, or that passed tests."""
 
-    position: Row
+    position: tuple[Any, ...]
     noted: Noted
     error: str | None  # if it is wanted
 
@@ -75,14 +73,13 @@ class Terms:
             "key": self._key,
             "age": self._age,
             "failure": self._failure,
-            "session": self._session,
         }
 
     def meant(self, filter: object) -> Meant:
         """Return what a filter means for this queue. Raises BadType, BadValue and FeatureOff."""
-        if not isinstance(filter, (str, Filter)):
+        if not isinstance(filter, str):
             raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
-        terms, wanted = parse(str(filter)).terms, self.machine.states
+        terms, wanted = parse(filter), self.machine.states
         for term in terms:
             if term.name == "state":
                 named = {self._state(term, value) for value in _equal(term)}
@@ -116,7 +113,7 @@ class Terms:
             except (BadType, BadValue) as error:
                 raise term.wrong(f"names no key: {error}") from None
             row = f"_f{len(meant.values)}"
-            conditions.append(self.database.dialect.is_key(row))
+            conditions.append(self.database.dialect.by_key(row=row))
             meant.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
         if term.negated:
             meant.test(conditions, negated=True)
@@ -125,7 +122,8 @@ class Terms:
 
     def _field(self, meant: Meant, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
-        role = None if term.name in OF_XQ else self.tasks.table.roles.get(term.name)
+        roles = self.tasks.table.roles
+        role = roles["owner"] if term.name == "session" else None if term.name in OF_XQ else roles.get(term.name)
         named = role or self.fields.get(term.name)
         if named is None:
             raise self._unknown(term)
@@ -141,8 +139,11 @@ class Terms:
                 raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
             numbers = [meant.value(number(term, value)) for value in term.values]
             found = [dialect.compares(column, term.operator, value) for value in numbers]
-        elif named.kind == "text" and term.operator == ":" and "" not in term.values:
-            found = [dialect.contains(column, meant.value(value)) for value in term.values]
+        elif named.kind == "text" and term.operator == ":":
+            found = [
+                dialect.contains(column, meant.value(value)) if value else dialect.is_empty(named)
+                for value in term.values
+            ]
         else:
             found = [self._is(meant, named, self._sent(term, named, value)) for value in term.values]
         meant.test(found, term.negated)
@@ -173,12 +174,6 @@ class Terms:
         possible = 'texts, numbers and UUIDs can be searched, and for others only name:"" (it is empty)'
         raise term.wrong(f"cannot look into {named.name!r}, which is {named.type}: {possible}")
 
-    def _session(self, meant: Meant, term: Term) -> None:
-        if any(len(value) != UUID_LENGTH for value in _equal(term)):
-            raise term.wrong("needs the whole uuid of a session: sessions() lists them")
-        of_session = self.database.dialect.is_of_session
-        meant.test([of_session(meant.value(f"{value}/")) for value in term.values], term.negated)
-
     def _failure(self, meant: Meant, term: Term) -> None:
         if "error" not in self.tasks.table.roles:
             raise _lacks(term, "error")
@@ -193,11 +188,11 @@ class Terms:
         ((now_us,),) = self.database.execute(self.database.dialect.time_us)
         since_us = int(now_us) - round(limit * 1_000_000)
         low = None if {*meant.states} <= {TAKEN} else self.since.low(term, limit, since_us)
-        compare = COMPARE[OPPOSITE[term.operator] if term.negated else term.operator]
+        compare, since = COMPARE[term.operator], since_us / 1_000_000
 
         def check(rows: Sequence[Examined]) -> Sequence[bool]:
             times = self.since.of([row.noted for row in rows], low)
-            return [compare(since_us, float("-inf") if at is None else at) for at in times]
+            return [compare(since, at or 0.0) != term.negated for at in times]
 
         meant.checks.append(check)
 
