@@ -128,19 +128,19 @@ class Searches(Objects):
     def column_of(self, field: Field) -> str:
         return self.quote(field.column)
 
-    def contains(self, column: str, value: str) -> str:
+    place_in_text = "instr"
+
+    def contains(self, field: Field, value: str) -> str:
         """Return the condition that a text contains a bound one. Letters from A to Z equal those from a to z."""
-        return f"COALESCE(instr({self.folded(column)}, {self.folded(value)}) > 0, FALSE)"
+        column, part = self.folded(self.column_of(field)), self.folded(value)
+        return f"COALESCE({self.place_in_text}({column}, {part}) > 0, FALSE)"
 
     def folded(self, text: str) -> str:
         return f"lower({text})"
 
-    def equals(self, field: Field, value: str) -> str:
-        """Return the condition that a column equals a bound value; a text byte by byte."""
-        return f"COALESCE({self.exact(self.column_of(field), field.kind)} = {value}, FALSE)"
-
-    def compares(self, column: str, operator: str, value: str) -> str:
-        return f"COALESCE({column} {operator} {value}, FALSE)"
+    def compares(self, field: Field, operator: str, value: str) -> str:
+        """Return the comparison of a column with a bound value; of a text byte by byte."""
+        return f"COALESCE({self.exact(self.column_of(field), field.kind)} {operator} {value}, FALSE)"
 
     def is_empty(self, field: Field) -> str:
         """Return the condition that a column is NULL, or an empty text."""

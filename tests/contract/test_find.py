@@ -257,6 +257,7 @@ REFUSED = {
     "name>5": "compares numbers, and 'name' is text",
     "size:many": "needs a number",
     "size>1h": "needs a number",
+    "size>''": "needs a number",
     "age>soon": "needs a span of time",
     "age:1h": "needs a comparison",
     "age>1h,2h": "needs a comparison",

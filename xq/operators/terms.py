@@ -103,7 +103,7 @@ class Terms:
         dialect, value = self.database.dialect, meant.value(term.values[0])
         of_xq = [self.tasks.table.roles[role] for role in ("status", "owner")]
         texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
-        meant.test([dialect.contains(dialect.column_of(each), value) for each in texts] or ["FALSE"], term.negated)
+        meant.test([dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, meant: Meant, term: Term) -> None:
         conditions = []
@@ -127,42 +127,34 @@ class Terms:
         named = role or self.fields.get(term.name)
         if named is None:
             raise self._unknown(term)
-        dialect = self.database.dialect
-        column = dialect.column_of(named)
-        if role and term.name in WHOLE:
-            values = [self._sent(term, named, value) for value in _equal(term)]
-            found = [self._is(meant, named, value) for value in values]
-            if term.name == "tube" and not term.negated and len(values) == 1 and values[0] != "":
-                meant.values["tube"], meant.of_tube = values[0], True
-        elif term.operator in COMPARE:
-            if named.kind not in NUMBERS:
-                raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
-            numbers = [meant.value(number(term, value)) for value in term.values]
-            found = [dialect.compares(column, term.operator, value) for value in numbers]
-        elif named.kind == "text" and term.operator == ":":
-            found = [
-                dialect.contains(column, meant.value(value)) if value else dialect.is_empty(named)
-                for value in term.values
-            ]
-        else:
-            found = [self._is(meant, named, self._sent(term, named, value)) for value in term.values]
+        if term.operator in COMPARE and named.kind not in NUMBERS:
+            raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
+        is_part = named.kind == "text" and term.operator == ":" and not (role and term.name in WHOLE)
+        found = [self._test(meant, term, named, value, is_part) for value in term.values]
+        if role and term.name == "tube" and not term.negated and len(found) == 1 and term.values[0]:
+            meant.values["tube"], meant.of_tube = self._sent(term, named, term.values[0]), True
         meant.test(found, term.negated)
+
+    def _test(self, meant: Meant, term: Term, named: Field, value: str, is_part: bool) -> str:
+        dialect = self.database.dialect
+        if value == "" and term.operator not in COMPARE:
+            return dialect.is_empty(named)
+        if is_part:
+            return dialect.contains(named, meant.value(value))
+        operator = term.operator if term.operator in COMPARE else "="
+        return dialect.compares(named, operator, meant.value(self._sent(term, named, value)))
 
     def _unknown(self, term: Term) -> Exception:
         if term.name in (*WHOLE, "error", "priority", "attempts"):
             return _lacks(term, term.name)
-        roles = [role for role in self.tasks.table.roles if role not in ("status", "runat")]
+        roles = [role for role in self.tasks.table.roles if role not in OF_XQ]
         known = ", ".join(dict.fromkeys(["state", "key", "age", *roles, "failure", "session", *self.fields]))
         lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
         return term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
 
-    def _is(self, meant: Meant, named: Field, value: Any) -> str:
-        dialect = self.database.dialect
-        return dialect.is_empty(named) if value == "" else dialect.equals(named, meant.value(value))
-
     def _sent(self, term: Term, named: Field, value: str) -> Any:
-        """Return a value of a term as the database holds it; "" means that it is empty."""
-        if value == "" or named.kind == "text":
+        """Return a value of a term as the database holds it."""
+        if named.kind == "text":
             return value
         if named.kind in NUMBERS:
             return number(term, value)
