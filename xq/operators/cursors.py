@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import fits_a_column
@@ -13,8 +13,6 @@ from xq.core.values import Tasks
 
 if TYPE_CHECKING:
     from xq.adapters.databases.searches import Walk
-
-LONGEST: Final = 16_000  # characters
 
 
 class Place(NamedTuple):
@@ -38,7 +36,7 @@ def read(tasks: Tasks[Any], walk: Walk, cursor: object) -> Place:
     if not isinstance(cursor, str):
         raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
     with suppress(ValueError, TypeError, RecursionError, BadType):
-        text = base64.b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4), b"-_", validate=True)
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
         name, after, *numbers, key = json.loads(text)
         whole = all(type(number) is int and fits_a_column(number) for number in numbers)
         if name == walk.name and after in (0, 1) and whole and len(numbers) == len(walk.fields) - len(tasks.table.key):
