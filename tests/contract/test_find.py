@@ -127,7 +127,7 @@ TERMS: Mapping[str, Test] = {
     "utube:a": lambda row: row["utube"] == "a",
 }
 # A tube is the whole value where it is a role, and a part of the text where it is not.
-OF_ROLES = {"tube:mail", 'tube:"it\'s",Mail', "utube:a", "attempts>0"}
+OF_ROLES = {"tube:mail", 'tube:"",Mail', 'tube:"it\'s",Mail', "utube:a", "attempts>0"}
 
 
 def pages(Task: Any, filter: str, n: int, back: bool = False) -> Iterator[Any]:

@@ -122,15 +122,12 @@ class Search(Generic[T]):
             (state,) = meant.states
             if walk := dialect.in_order(state, meant.of_tube):
                 return walk
-            if (walk := dialect.of_few(state)) and self._are_few(walk, state):
-                return walk
+            if walk := dialect.of_few(state):
+                n = stats(self.database.counters(), self.machine.states).counts[state]
+                # An index of times lacks the tasks without.
+                if n <= FEW and self.database.execute(dialect.number_in(walk), {"n": FEW + 1})[0][0] == n:
+                    return walk
         return dialect.by_keys(meant.states, meant.keys)
-
-    def _are_few(self, walk: Walk, state: str) -> bool:
-        """Return whether a walk has all tasks in a state, and these are few. An index of times lacks those without."""
-        n = stats(self.database.counters(), self.machine.states).counts[state]
-        there = self.database.dialect.number_in(walk)
-        return n <= FEW and bool(self.database.execute(there, {"n": FEW + 1})[0][0] == n)
 
     def _rows(
         self, meant: Meant, walk: Walk, size: int, place: Place | None = None, back: bool = False
@@ -186,7 +183,8 @@ class Search(Generic[T]):
         counts = Counter(row.noted.state for row, _ in members)
         states = {state: counts[state] for state in self.machine.states if state in counts}
         # With the states, as one of them may have an index.
-        more = [] if any(term.name == "state" for term in parse(filter)) else [Term("state", ":", tuple(states))]
+        terms = parse(filter)
+        more = [] if any(term.name == "state" for term in terms) else [Term("state", ":", tuple(states))]
         return FailureGroup(
             **vars(failure),
             id=failure.id,
@@ -195,5 +193,5 @@ class Search(Generic[T]):
             states=states,
             first=min(times) if len(times) == len(members) else None,
             last=max(times, default=None),
-            filter=" ".join(map(str, [*more, *parse(filter), Term("failure", ":", (failure.id,))])),
+            filter=" ".join(map(str, [*more, *terms, Term("failure", ":", (failure.id,))])),
         )
