@@ -105,8 +105,8 @@ class Operation(Generic[T]):
                 self._state = FAILED
                 raise
             self.done, self.skipped = self.done + moved, self.skipped + len(found.tasks) - moved
-            self.looked, self._reached = self.looked + found.looked, found.there
-            if found.there is None:
+            self.looked, self._reached = self.looked + found.looked, found.next
+            if found.next is None:
                 self._state = DONE
             if self.state != RUNNING:
                 operations.tell(self.by, f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped")
@@ -224,10 +224,10 @@ class Operations(Generic[T]):
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self.search.movable(operation.movable, LARGEST, None)
         n, looked = len(page.tasks), page.looked
-        while page.there is not None and looked < LOOK:
-            page = self.search.movable(operation.movable, LARGEST, page.there)
+        while page.next is not None and looked < LOOK:
+            page = self.search.movable(operation.movable, LARGEST, page.next)
             n, looked = n + len(page.tasks), looked + page.looked
-        return Preview(first.tasks, n, page.there is None, looked, first.since)
+        return Preview(first.tasks, n, page.next is None, looked, first.since)
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

@@ -52,14 +52,14 @@ class Found(Generic[T]):
 
 
 class Page(NamedTuple):
-    """Tasks without their rows: (key, state), between two cursors: `there` is None at the end. None moves in its walk.
+    """Tasks without their rows: (key, state), between two cursors: `next` is None at the end. None moves in its walk.
 
     `here` is None if the page began at an end of the walk. `looked` counts examined rows.
     """
 
     tasks: list[tuple[Parts, str]]
     here: str | None
-    there: str | None
+    next: str | None
     looked: int
 
 
@@ -87,9 +87,9 @@ class Search(Generic[T]):
         keys = [key for key, _ in page.tasks]
         rows = self._chosen(meant, keys[::-1] if back else keys)
         tasks = [self.tasks.returned(tuple(row[:-3])) for row in rows]
-        here, there = (page.there, page.here) if back else (page.here, page.there)
+        here, there = (page.next, page.here) if back else (page.here, page.next)
         since = self.since.of([Noted(*row[-3:]) for row in rows])
-        return Found(tasks, since, there, here, page.looked, page.there is None)
+        return Found(tasks, since, there, here, page.looked, page.next is None)
 
     def movable(self, filter: str, n: int, after: str | None) -> Page:
         """Return the keys and states of the next `n` tasks that a filter means. Reads no task."""
