@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from xq.adapters.databases.objects import Objects
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import INTEGERS, Field
-from xq.sessions.session import UUID_LENGTH
 
 ERROR_SHOWN = 500  # characters of an error of which failures are made
 
@@ -87,7 +86,7 @@ class Searches(Objects):
         columns = [self.column_of(field) for field in walk.fields]
         behind = f" AND {self.beyond(columns, operator)}" if operator else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
-        error = self.start_of_error if with_error else "NULL"
+        error = f"substr({self.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
         values = [*map(self.position, walk.fields), passes, *self._noted, error]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
         order = ", ".join(self.in_order_of(column, walk.newest_first != back) for column in columns)
@@ -129,35 +128,24 @@ class Searches(Objects):
     def column_of(self, field: Field) -> str:
         return self.quote(field.column)
 
-    def contains(self, column: str, value: str) -> str:
+    place_in_text = "instr"
+
+    def contains(self, field: Field, value: str) -> str:
         """Return the condition that a text contains a bound one. Letters from A to Z equal those from a to z."""
-        return f"COALESCE(instr({self.folded(column)}, {self.folded(value)}) > 0, FALSE)"
+        column, part = self.folded(self.column_of(field)), self.folded(value)
+        return f"COALESCE({self.place_in_text}({column}, {part}) > 0, FALSE)"
 
     def folded(self, text: str) -> str:
         return f"lower({text})"
 
-    def equals(self, field: Field, value: str) -> str:
-        """Return the condition that a column equals a bound value; a text byte by byte."""
-        return f"COALESCE({self.exact(self.column_of(field), field.kind)} = {value}, FALSE)"
-
-    def compares(self, column: str, operator: str, value: str) -> str:
-        return f"COALESCE({column} {operator} {value}, FALSE)"
+    def compares(self, field: Field, operator: str, value: str) -> str:
+        """Return the comparison of a column with a bound value; of a text byte by byte."""
+        return f"COALESCE({self.exact(self.column_of(field), field.kind)} {operator} {value}, FALSE)"
 
     def is_empty(self, field: Field) -> str:
         """Return the condition that a column is NULL, or an empty text."""
         column = self.column_of(field)
         return f"({column} IS NULL OR {column} = '')" if field.kind == "text" else f"{column} IS NULL"
-
-    def is_key(self, row: str) -> str:
-        return f"({self.by_key(row=row)})"
-
-    def is_of_session(self, value: str) -> str:
-        """Return the condition that a token begins with a session's uuid and a slash: the bound value."""
-        return f"COALESCE(substr({self.roles['owner']}, 1, {UUID_LENGTH + 1}) = {value}, FALSE)"
-
-    @property
-    def start_of_error(self) -> str:
-        return f"substr({self.column_of(self.source.roles['error'])}, 1, {ERROR_SHOWN})"
 
     # since when a task is in its state
 

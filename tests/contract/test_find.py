@@ -111,26 +111,23 @@ TERMS: Mapping[str, Test] = {
     "-state:ready": lambda row: row["state"] != "R",
     "tube:mail": lambda row: row["tube"] == "mail",
     'tube:"it\'s",Mail': lambda row: row["tube"] in ("it's", "Mail"),
-    'tube:""': lambda row: row["tube"] is None,
-    "size:5": lambda row: row["size"] == 5,
+    'tube:"",Mail': lambda row: row["tube"] in (None, "Mail"),
+    "size:-3,7": lambda row: row["size"] in (-3, 7),
     "size>=2": at_least("size", 2),
     "size<1.5": lambda row: row["size"] < 1.5,
-    "size:-3,7": lambda row: row["size"] in (-3, 7),
     "priority>=0": at_least("priority", 0),
     "name:TASK": contains("name", "task"),
     "name:%": contains("name", "%"),
-    "name:_": contains("name", "_"),
     "name:'\\\\'": contains("name", "\\"),
     'name="task 5"': lambda row: row["name"] == "task 5",
-    'name:""': lambda row: not row["name"],
-    "error:timeout": contains("error", "timeout"),
+    'name:"",SK%1': lambda row: not row["name"] or "SK%1" in row["name"],
     "error:%_": contains("error", "%_"),
     "attempts>0": lambda row: row["attempts"] > 0,
     "task": lambda row: any("task" in (row[name] or "").lower() for name in ("name", "error", "tube", "utube")),
     "utube:a": lambda row: row["utube"] == "a",
 }
 # A tube is the whole value where it is a role, and a part of the text where it is not.
-OF_ROLES = {"tube:mail", 'tube:"it\'s",Mail', "utube:a", "attempts>0"}
+OF_ROLES = {"tube:mail", 'tube:"",Mail', 'tube:"it\'s",Mail', "utube:a", "attempts>0"}
 
 
 def pages(Task: Any, filter: str, n: int, back: bool = False) -> Iterator[Any]:
@@ -215,7 +212,7 @@ def test_tasks_that_move_out_of_a_filter_do_not_shift_its_pages(make):
 
 # what is refused
 
-CURSORS = ["", "x", "%", "W10", "A" * 20_000, "é", "eyJhIjogMX0", "WyJrZXkiLDEsMV0", "bnVsbA", "W1tbW1tbW1tbW1tbW1tb"]
+CURSORS = ["", "x", "%", "A" * 20_000, "é", "eyJhIjogMX0", "WyJrZXkiLDEsMV0", "bnVsbA"]
 
 
 def test_a_cursor_that_is_none_is_refused(make):
@@ -233,11 +230,8 @@ def test_a_cursor_that_is_none_is_refused(make):
 
 def test_a_cursor_with_anything_in_it_works_or_is_refused(make):
     Task = filled(make, n=12)
-    values = st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.dictionaries(st.text(), st.text())
-    )
-
-    parts = st.one_of(values, st.lists(values, max_size=2))
+    values = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
+    parts = st.one_of(values, st.lists(values, max_size=2), st.integers(0, 20).map(str))
 
     @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(name=st.sampled_from(["", "R", "x"]), after=st.sampled_from([0, 1, 2]), parts=st.lists(parts, max_size=4))
@@ -256,14 +250,12 @@ REFUSED = {
     "http://a": "put it into quotes",
     "name>5": "compares numbers, and 'name' is text",
     "size:many": "needs a number",
-    "size>1h": "needs a number",
+    "size>''": "needs a number",
     "age>soon": "needs a span of time",
     "age:1h": "needs a comparison",
     "age>1h,2h": "needs a comparison",
     "state:ready age>2h": "more than the 3,600 s that the history is kept",
-    "key:one": "is a whole number",
     f"key:{2**70}": "is a whole number of up to 64 bits",
-    "session:me": "the whole uuid of a session",
     "made:2024": "cannot look into 'made'",
 }
 
@@ -279,40 +271,26 @@ def test_a_term_that_means_nothing_is_refused_by_name(make):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_age_is_the_time_since_a_task_entered_its_state(make, shape):
+def test_the_age_is_the_time_since_a_task_entered_its_state_and_a_page_has_that_moment(make, shape):
     Task = filled(make, shape, 20, history=True)
-    old = keys(Task, "")
+    old, began = keys(Task, ""), Task.xq.clock.now
     Task.xq.clock.tick(30)
     taken = Task.take()
     Task.xq.clock.tick(20)
+    found = Task.xq.find()
+    assert found.since == [began + 30 * (each == taken) for each in found.tasks]
     assert keys(Task, "age<1m") == keys(Task, "")
     assert keys(Task, "age<40s") == keys(Task, "age<=20s") == [taken.get_id()]
     assert keys(Task, "age<20s") == keys(Task, "age>50s") == []
     assert sorted(keys(Task, "age>40s")) == sorted(keys(Task, "-age<=40s")) == sorted({*old} - {taken.get_id()})
     assert keys(Task, "age>40s age<=50s state:buried") == keys(Task, "state:buried")
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_page_has_since_when_its_tasks_are_in_their_states(make, shape):
-    Task = filled(make, shape, 20, history=True)
-    Task.xq.clock.tick(30)
-    moments = {Task.take().get_id(): Task.xq.clock.now}
-    found = Task.xq.find()
-    assert found.since == [moments.get(each.get_id(), Task.xq.clock.now - 30) for each in found.tasks]
-    Task.bury(Task.xq.find("state:taken age<1s").tasks[0])
+    Task.bury(Task.xq.find("state:taken age<40s").tasks[0])
     assert Task.xq.clock.now in Task.xq.find("state:buried").since
-
-
-def test_without_a_history_it_is_known_since_when_tasks_are_taken(make):
-    Task = make()
-    Task.xq.put_many(tasks(2))
-    Task.take()
-    assert (Task.xq.find("state:taken").since, Task.xq.find("state:ready").since) == ([Task.xq.clock.now], [None])
 
 
 def test_the_age_and_the_session_of_taken_tasks_need_no_history(make):
     Task = make({"keep": True})
-    Task.xq.put_many(tasks(3))
+    Task.xq.put_many(tasks(4))
     with Task.xq.session() as mine:
         Task.take().ack()
         first = Task.take()
@@ -320,7 +298,9 @@ def test_the_age_and_the_session_of_taken_tasks_need_no_history(make):
         with Task.xq.session() as other:
             second = Task.take()
             assert keys(Task, "state:taken age>=1m") == keys(Task, f"session:{mine.uuid}") == [first.id]
-            assert keys(Task, "state:taken age<1m") == keys(Task, f"session:{other.uuid}") == [second.id]
+            assert keys(Task, "state:taken age<1m") == keys(Task, f"session:{other.uuid[:20]}") == [second.id]
+            since = Task.xq.clock.now
+            assert (Task.xq.find("state:taken").since, Task.xq.find("state:R").since) == ([since, since - 60], [None])
     assert keys(Task, f"session:{mine.uuid}") == []
     with pytest.raises(xq.FeatureOff) as off:
         Task.xq.find("age>1h")  # which is not of taken tasks alone

@@ -80,10 +80,10 @@ def list_(
 
     The table has the first 200 characters of each value, and --json the whole.
     """
-    from xq.operators.filters import Term, parse
+    from xq.operators.filters import Term
 
     short = [Term(name, "=", (value,)) for name, value in (("state", state), ("tube", tube)) if value is not None]
-    page = queue.find(parse(wanted).with_terms(*short), n, after)
+    page = queue.find(" ".join(map(str, [wanted, *short])), n, after)
     told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
     words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
     words += "" if page.ended else f"; there may be more: --after {page.next}"

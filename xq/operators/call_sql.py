@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xq.core.compile import Selector, Statement
@@ -34,29 +34,16 @@ def sql_of(
     n: int,
 ) -> str:
     """Return the SQL of a call for `n` tasks with these options and fields. Raises BadValue and FeatureOff."""
-    words = {*PARAMETERS.get(event, ())}
-    words |= {"on_conflict"} if event == "put" and steps.machine.guard("unique") else set()
+    machine, unique = steps.machine, event == "put" and steps.machine.guard("unique")
+    words = {*PARAMETERS.get(event, ()), *(["on_conflict"] if unique else [])}
     given = tuple(tasks.options(event, {name: 1.0 for name in options if name not in words}))
-    call = _put if event == "put" else _move
-    return "\n".join(call(database, tasks, steps, event, given, fields, n, "tube" in options))
-
-
-def _put(
-    database: Database, tasks: Tasks[Any], steps: Steps, event: str, given: Any, fields: Any, n: int, tube: bool
-) -> Iterator[str]:
-    binding = database.open()
-    names = tuple(tasks.brings(name).name for name in fields)
-    row = tasks.choose(ABSENT, event, dict.fromkeys(given, 1.0))
-    if unique := steps.machine.guard("unique"):
-        yield f"{binding.dialect.holder(unique)};  -- the task that holds the unique value"
-    yield _shown(steps.insert(binding, row, given, names, n).statement)
-
-
-def _move(
-    database: Database, tasks: Tasks[Any], steps: Steps, event: str, given: Any, fields: Any, n: int, tube: bool
-) -> Iterator[str]:
-    binding, machine = database.open(), steps.machine
-    names = tuple(tasks.known(name).name for name in fields)
+    names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in fields)
+    binding, before = database.open(), ""
+    if event == "put":
+        row = tasks.choose(ABSENT, event, dict.fromkeys(given, 1.0))
+        if unique:
+            before = f"{binding.dialect.holder(unique)};  -- the task that holds the unique value\n"
+        return before + _shown(steps.insert(binding, row, given, names, n).statement)
     found = [machine.choose(state, event, given) for state in machine.sources(event)]
     rows = [row for row in found if row is not None and not row.named]
     if not rows:
@@ -64,13 +51,15 @@ def _move(
             f"{event} has no SQL of its own: it leaves no state, or names the one that it enters: {shown(event)}"
         )
     if len(rows) > 1 and not rows[0].picks:
-        yield f"{binding.dialect.look()};  -- the task, whose state selects one of these"
+        before = f"{binding.dialect.look()};  -- the task, whose state selects one of these\n"
+    statements = []
     for row in rows:
-        limited = steps.rates is not None and row.target == TAKEN
         which = Selector("key", row.source, "take" if row.fenced else "")
         if row.picks:
-            which = Selector("first" if n == 1 or limited else "oldest", row.source, tube=tube)
-        yield _shown(steps.move(binding, event, which, row, given, names).statement)
+            limited = steps.rates is not None and row.target == TAKEN
+            which = Selector("first" if n == 1 or limited else "oldest", row.source, tube="tube" in options)
+        statements.append(_shown(steps.move(binding, event, which, row, given, names).statement))
+    return before + "\n".join(statements)
 
 
 def _shown(statement: Statement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -15,7 +15,7 @@ class Failure:
 
     error: str
     message: str
-    example: str
+    example: str = field(compare=False)
 
     @property
     def id(self) -> str:

@@ -16,13 +16,14 @@ from xq.core.ports import fits_a_column
 LONGEST: Final = 2_000  # characters of a filter
 MOST_TERMS: Final = 30
 MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
-TERM = re.compile(r"(-?)(?:([^\W\d]\w{0,99})(>=|<=|[:=<>]))?")
-QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
-BLANK, WORD, VALUE = re.compile(r"\s*"), re.compile(r"\S*"), re.compile(r"[^\s,]*")
+NAME: Final = r"([^\W\d]\w{0,99})(>=|<=|[:=<>])"
+QUOTED: Final = r"""(?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')"""
+VALUE: Final = rf"""(?:{QUOTED}|[^\s,"'][^\s,]*+)"""
+WORD: Final = rf"""(?!{NAME})({QUOTED}|[^\s"'-]\S*+)"""
+TERM = re.compile(rf"(-?)(?:{NAME}({VALUE}(?:,{VALUE})*+)|{WORD})(?:\s++|$)", re.DOTALL)
 NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?")
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])")
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-QUOTES: Final = "\"'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +44,6 @@ class Term:
         return f"{'-' * self.negated}{self.name}{self.operator if self.name else ''}{values}"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Conditions that must all hold."""
-
-    terms: tuple[Term, ...] = ()
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self.terms))
-
-    def with_terms(self, *terms: Term) -> Filter:
-        """Return a filter with more terms."""
-        return Filter((*self.terms, *terms))
-
-
 def quoted(value: object) -> str:
     """Return a value as it stands in a filter: in quotes if it needs them."""
     text = str(value)
@@ -66,64 +53,32 @@ def quoted(value: object) -> str:
     return f'"{escaped}"'
 
 
-def parse(text: str) -> Filter:
-    """Return a text as a filter. Raises BadValue with the term that is wrong and what is possible."""
+def parse(text: str) -> list[Term]:
+    """Return the terms of a filter, which must all hold. Raises BadValue with the one that is wrong."""
     if len(text) > LONGEST:
         raise BadValue(f"a filter has at most {LONGEST:,} characters, and this one has {len(text):,}")
     if not fits_a_column(text) or any("\ud800" <= each <= "\udfff" for each in text):
         raise BadValue("a filter holds no zero byte and no half of a character: no database can look for these")
     terms: list[Term] = []
-    at = _end(BLANK, text, 0)
-    while at < len(text):
-        if len(terms) == MOST_TERMS:
-            raise BadValue(f"a filter has at most {MOST_TERMS} terms")
-        term, at = _term(text, at)
-        terms.append(term)
-        at = _end(BLANK, text, at)
-    if sum(len(each.values) for each in terms) > MOST_VALUES:
-        raise BadValue(f"a filter has at most {MOST_VALUES} values")
-    return Filter(tuple(terms))
+    rest = text.lstrip()
+    while rest:
+        found = TERM.match(rest)
+        negated, name, operator, values, *_, word = found.groups("") if found else [""] * 7
+        if not found or word in ('""', "''"):
+            raise BadValue(
+                f"the term {shown(rest.partition(' ')[0][:80])} is none: write a word, NAME:VALUE or NAME>VALUE. "
+                'A value with a blank, a comma or a quote stands in quotes, and NAME:"" means that it is empty'
+            )
+        each = map(_plain, re.findall(VALUE, values, re.DOTALL) or [word])
+        terms.append(Term(name, operator or ":", tuple(dict.fromkeys(each)), bool(negated)))
+        rest = rest[found.end() :]
+    if len(terms) > MOST_TERMS or sum(len(each.values) for each in terms) > MOST_VALUES:
+        raise BadValue(f"a filter has at most {MOST_TERMS} terms and {MOST_VALUES} values")
+    return terms
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the place behind what a pattern matches at a place."""
-    found = pattern.match(text, at)
-    return found.end() if found else at
-
-
-def _term(text: str, start: int) -> tuple[Term, int]:
-    """Return the term that begins at a place, and the place behind it."""
-    found = TERM.match(text, start)
-    negated, name, operator = found.groups("") if found else ("", "", "")
-    at, values = _end(TERM, text, start), list[str]()
-    while not values or (name and text.startswith(",", at)):
-        value, at = _value(text, at + bool(values), start, "," * bool(name))
-        values.append(value)
-    if values == [""] and not name:
-        raise BadValue(f"the term {_shown(text, start)} looks for nothing: write a word behind it, or leave it out")
-    if "" in values and (len(values) > 1 or text[at - 1] not in QUOTES):
-        example = f'{name}{operator}VALUE, or {name}:"" for what is empty'
-        raise BadValue(f"the term {_shown(text, start)} lacks a value: {example}")
-    return Term(name, operator or ":", tuple(dict.fromkeys(values)), bool(negated)), at
-
-
-def _value(text: str, at: int, start: int, ends: str) -> tuple[str, int]:
-    """Return the value that begins at a place, and the place behind it. A blank ends it, or a character of `ends`."""
-    if not text.startswith(tuple(QUOTES), at):
-        end = _end(VALUE if ends else WORD, text, at)
-        return text[at:end], end
-    found = QUOTED.match(text, at)
-    if not found:
-        raise BadValue(f"the term {_shown(text, start)} has a quote {text[at]} that does not end")
-    behind = text[found.end() : found.end() + 1]
-    if behind and not behind.isspace() and behind not in ends:
-        raise BadValue(f"the term {_shown(text, start)} goes on behind its quote: put a blank between two terms")
-    return re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL), found.end()
-
-
-def _shown(text: str, start: int) -> str:
-    """Return the term that begins at a place, for a message."""
-    return shown(text[start : _end(WORD, text, start)][:80])
+def _plain(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if value[0] in "\"'" else value
 
 
 def number(term: Term, value: str) -> int | float:

@@ -19,7 +19,6 @@ from xq.engine.unit import Database
 from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
-from xq.operators.filters import Filter
 from xq.operators.inspection import Age, Health, Process
 from xq.operators.operations import CHUNK, Operation, Operations
 from xq.operators.search import Found, Search
@@ -106,7 +105,7 @@ class Operators(Generic[T]):
 
     # looking
 
-    def find(self, filter: str | Filter = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
+    def find(self, filter: str = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
         """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
 
         docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000): the next ones first if the filter
@@ -117,7 +116,7 @@ class Operators(Generic[T]):
         """
         return self._search.find(filter, count_of(n), after, bool(back))
 
-    def failures(self, filter: str | Filter = "", n: int = 20) -> Failures:
+    def failures(self, filter: str = "", n: int = 20) -> Failures:
         """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
 
         A group has the same class of error and the same message, but for numbers, identifiers and quoted texts. Its

@@ -16,7 +16,7 @@ from xq.core.machine import Machine
 from xq.core.values import Parts, count_of
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
-from xq.operators.filters import Term, parse
+from xq.operators.filters import Term
 from xq.operators.search import LOOK, Search
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Operation(Generic[T]):
         self.event, self.filter, self.chunk, self.options = event, filter, chunk, options
         self.actor, self.reason = self.by = by
         self.done = self.skipped = self.looked = 0
-        self.movable = parse(filter).with_terms(Term("state", ":", operations.states(event)))
+        self.movable = f"{filter} {Term('state', ':', operations.states(event))}"
         self._operations = operations
         self._reached: str | None = None  # the cursor behind the last chunk
         self._state, self._is_cancelled = NEW, False

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
 from xq.core.machine import TAKEN, Machine
-from xq.core.ports import Row
 from xq.core.values import chunks
 from xq.engine.unit import Database
 from xq.operators.filters import Term
@@ -28,33 +27,26 @@ class Noted(NamedTuple):
 
 
 class Since:
-    """The times of one queue, in microseconds since 1970."""
+    """The times of one queue, in seconds since 1970."""
 
     def __init__(self, database: Database, machine: Machine) -> None:
         self.database = database
         self.kept = machine.settings.history
 
-    def _run(self, sql: str, **values: Any) -> list[Row]:
-        return self.database.execute(sql, values)
-
-    def of(self, tasks: Sequence[Noted], low: int | None = None) -> list[int | None]:
+    def of(self, tasks: Sequence[Noted], low: int | None = None) -> list[float | None]:
         """Return since when each task is in its state, by the transitions after the id `low`; None if nothing tells."""
-        taken = [_taken_at(task) for task in tasks]
-        asked = [str(task.key) for task, at in zip(tasks, taken, strict=True) if at is None]
-        found: dict[tuple[str, str], int] = {}
+        found: dict[tuple[str, str], float] = {}
+        asked = [str(task.key) for task in tasks if _taken_at(task) is None]
         if asked and self.kept is not None:
-            dialect = self.database.dialect
-            low = self._newest - RECENT if low is None else low
+            low = self._newest() - RECENT if low is None else low
             for some in chunks(asked, ASKED):
-                keys = {f"h{i}": key for i, key in enumerate(some)}
-                rows = self._run(dialect.last_entries(len(some)), low=low, **keys)
-                found |= {(str(key), state): int(at) for key, state, at in rows}
-        both = zip(tasks, taken, strict=True)
-        return [found.get((str(task.key), task.state)) if at is None else at for task, at in both]
+                values = {"low": low, **{f"h{i}": key for i, key in enumerate(some)}}
+                rows = self.database.execute(self.database.dialect.last_entries(len(some)), values)
+                found |= {(str(key), state): at_us / 1_000_000 for key, state, at_us in rows}
+        return [_taken_at(task) or found.get((str(task.key), task.state)) for task in tasks]
 
-    @property
     def _newest(self) -> int:
-        return int(self._run(self.database.dialect.newest_transition)[0][0])
+        return int(self.database.execute(self.database.dialect.newest_transition)[0][0])
 
     def low(self, term: Term, limit: float, at_us: int) -> int:
         """Return an id before all transitions since a time, `limit` seconds ago. Raises BadValue and FeatureOff."""
@@ -64,16 +56,13 @@ class Since:
             raise FeatureOff(f"{term.wrong(lacks)}; {known}", feature="history")
         if limit > self.kept:
             raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
-        dialect = self.database.dialect
-        before = self._newest - TRANSITIONS
-        if rows := self._run(dialect.last_before, low=before, at_us=at_us):
+        before, dialect = self._newest() - TRANSITIONS, self.database.dialect
+        if rows := self.database.execute(dialect.last_before, {"low": before, "at_us": at_us}):
             return int(rows[0][0]) - DISORDER
-        ((oldest,),) = self._run(dialect.oldest_transition)
-        if oldest <= before:
+        if self.database.execute(dialect.oldest_transition)[0][0] <= before:
             raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
-        return int(oldest) - 1
+        return before
 
 
-def _taken_at(task: Noted) -> int | None:
-    at = owner_of(task.token)[1] if task.token and task.state == TAKEN else None
-    return None if at is None else round(at * 1_000_000)
+def _taken_at(task: Noted) -> float | None:
+    return owner_of(task.token)[1] if task.token and task.state == TAKEN else None

@@ -10,17 +10,15 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN, Machine
-from xq.core.ports import NUMBERS, Field, Row
+from xq.core.ports import NUMBERS, Field
 from xq.core.values import Tasks
 from xq.engine.unit import Database
 from xq.operators.failures import failure_of
-from xq.operators.filters import Filter, Term, number, parse, quoted, seconds
+from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.since import Noted, Since
-from xq.sessions.session import UUID_LENGTH
 
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 IMPLIED: Final = {"failure": FAILED, "session": (TAKEN,)}  # the states of the tasks that a term can mean
-OPPOSITE: Final = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "owner")  # roles that no term names
 WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
@@ -29,7 +27,7 @@ WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whol
 class Examined(NamedTuple):
     """A row that was examined, or that passed tests."""
 
-    position: Row
+    position: tuple[Any, ...]
     noted: Noted
     error: str | None  # if it is wanted
 
@@ -75,14 +73,13 @@ class Terms:
             "key": self._key,
             "age": self._age,
             "failure": self._failure,
-            "session": self._session,
         }
 
     def meant(self, filter: object) -> Meant:
         """Return what a filter means for this queue. Raises BadType, BadValue and FeatureOff."""
-        if not isinstance(filter, (str, Filter)):
+        if not isinstance(filter, str):
             raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
-        terms, wanted = parse(str(filter)).terms, self.machine.states
+        terms, wanted = parse(filter), self.machine.states
         for term in terms:
             if term.name == "state":
                 named = {self._state(term, value) for value in _equal(term)}
@@ -106,7 +103,7 @@ class Terms:
         dialect, value = self.database.dialect, meant.value(term.values[0])
         of_xq = [self.tasks.table.roles[role] for role in ("status", "owner")]
         texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
-        meant.test([dialect.contains(dialect.column_of(each), value) for each in texts] or ["FALSE"], term.negated)
+        meant.test([dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, meant: Meant, term: Term) -> None:
         conditions = []
@@ -116,7 +113,7 @@ class Terms:
             except (BadType, BadValue) as error:
                 raise term.wrong(f"names no key: {error}") from None
             row = f"_f{len(meant.values)}"
-            conditions.append(self.database.dialect.is_key(row))
+            conditions.append(self.database.dialect.by_key(row=row))
             meant.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
         if term.negated:
             meant.test(conditions, negated=True)
@@ -125,43 +122,39 @@ class Terms:
 
     def _field(self, meant: Meant, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
-        role = None if term.name in OF_XQ else self.tasks.table.roles.get(term.name)
+        roles = self.tasks.table.roles
+        role = roles["owner"] if term.name == "session" else None if term.name in OF_XQ else roles.get(term.name)
         named = role or self.fields.get(term.name)
         if named is None:
             raise self._unknown(term)
-        dialect = self.database.dialect
-        column = dialect.column_of(named)
-        if role and term.name in WHOLE:
-            values = [self._sent(term, named, value) for value in _equal(term)]
-            found = [self._is(meant, named, value) for value in values]
-            if term.name == "tube" and not term.negated and len(values) == 1 and values[0] != "":
-                meant.values["tube"], meant.of_tube = values[0], True
-        elif term.operator in COMPARE:
-            if named.kind not in NUMBERS:
-                raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
-            numbers = [meant.value(number(term, value)) for value in term.values]
-            found = [dialect.compares(column, term.operator, value) for value in numbers]
-        elif named.kind == "text" and term.operator == ":" and "" not in term.values:
-            found = [dialect.contains(column, meant.value(value)) for value in term.values]
-        else:
-            found = [self._is(meant, named, self._sent(term, named, value)) for value in term.values]
+        if term.operator in COMPARE and named.kind not in NUMBERS:
+            raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
+        is_part = named.kind == "text" and term.operator == ":" and not (role and term.name in WHOLE)
+        found = [self._test(meant, term, named, value, is_part) for value in term.values]
+        if role and term.name == "tube" and not term.negated and len(found) == 1 and term.values[0]:
+            meant.values["tube"], meant.of_tube = self._sent(term, named, term.values[0]), True
         meant.test(found, term.negated)
+
+    def _test(self, meant: Meant, term: Term, named: Field, value: str, is_part: bool) -> str:
+        dialect = self.database.dialect
+        if value == "" and term.operator not in COMPARE:
+            return dialect.is_empty(named)
+        if is_part:
+            return dialect.contains(named, meant.value(value))
+        operator = term.operator if term.operator in COMPARE else "="
+        return dialect.compares(named, operator, meant.value(self._sent(term, named, value)))
 
     def _unknown(self, term: Term) -> Exception:
         if term.name in (*WHOLE, "error", "priority", "attempts"):
             return _lacks(term, term.name)
-        roles = [role for role in self.tasks.table.roles if role not in ("status", "runat")]
+        roles = [role for role in self.tasks.table.roles if role not in OF_XQ]
         known = ", ".join(dict.fromkeys(["state", "key", "age", *roles, "failure", "session", *self.fields]))
         lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
         return term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
 
-    def _is(self, meant: Meant, named: Field, value: Any) -> str:
-        dialect = self.database.dialect
-        return dialect.is_empty(named) if value == "" else dialect.equals(named, meant.value(value))
-
     def _sent(self, term: Term, named: Field, value: str) -> Any:
-        """Return a value of a term as the database holds it; "" means that it is empty."""
-        if value == "" or named.kind == "text":
+        """Return a value of a term as the database holds it."""
+        if named.kind == "text":
             return value
         if named.kind in NUMBERS:
             return number(term, value)
@@ -172,12 +165,6 @@ class Terms:
                 raise term.wrong(f"needs a UUID, not {shown(value)}") from None
         possible = 'texts, numbers and UUIDs can be searched, and for others only name:"" (it is empty)'
         raise term.wrong(f"cannot look into {named.name!r}, which is {named.type}: {possible}")
-
-    def _session(self, meant: Meant, term: Term) -> None:
-        if any(len(value) != UUID_LENGTH for value in _equal(term)):
-            raise term.wrong("needs the whole uuid of a session: sessions() lists them")
-        of_session = self.database.dialect.is_of_session
-        meant.test([of_session(meant.value(f"{value}/")) for value in term.values], term.negated)
 
     def _failure(self, meant: Meant, term: Term) -> None:
         if "error" not in self.tasks.table.roles:
@@ -192,11 +179,11 @@ class Terms:
         limit = seconds(term, term.values[0])
         since_us = self.database.time_us() - round(limit * 1_000_000)
         low = None if {*meant.states} <= {TAKEN} else self.since.low(term, limit, since_us)
-        compare = COMPARE[OPPOSITE[term.operator] if term.negated else term.operator]
+        compare, since = COMPARE[term.operator], since_us / 1_000_000
 
         def check(rows: Sequence[Examined]) -> Sequence[bool]:
             times = self.since.of([row.noted for row in rows], low)
-            return [compare(since_us, float("-inf") if at is None else at) for at in times]
+            return [compare(since, at or 0.0) != term.negated for at in times]
 
         meant.checks.append(check)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from xq.engine.history import History
 from xq.sessions.session import owner_of
+
+SAME = ("event", "source", "target", "attempt", "tube", "actor", "reason")  # in the history
 
 
 @dataclass(frozen=True)
@@ -33,21 +36,16 @@ def timeline(history: History, key: object) -> list[Step]:
     rows = [row for row in history.read(key, None, None) if row.source != row.target]
     now_us = history.database.time_us()
     found = []
-    for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), None], strict=False):
+    for row, after in zip_longest(rows, rows[1:]):
         there = row.target in history.machine.states
+        until_us = after.at_us if after else now_us
         found.append(
             Step(
-                row.at_us / 1_000_000,
-                row.event,
-                row.source,
-                row.target,
-                ((now_us if until_us is None else until_us) - row.at_us) / 1_000_000 if there else None,
-                there and until_us is None,
-                owner_of(row.owner)[0] if row.owner else None,
-                row.attempt,
-                row.tube,
-                row.actor,
-                row.reason,
+                at=row.at_us / 1_000_000,
+                seconds=(until_us - row.at_us) / 1_000_000 if there else None,
+                open=there and after is None,
+                session=owner_of(row.owner)[0] if row.owner else None,
+                **{name: getattr(row, name) for name in SAME},
             )
         )
     return found

@@ -143,7 +143,7 @@ class Activity:
     """The throughput of a queue over a span of time. Raises ConfigurationError if the table cannot be read."""
 
     def __init__(self, rollup: Rollup, queue: str, span: str, filter: str) -> None:
-        terms, now, (seconds, width) = parse(filter).terms, time.time(), SPANS[span]
+        terms, now, (seconds, width) = parse(filter), time.time(), SPANS[span]
         if any(term.name != "tube" or term.operator not in ":=" or term.negated for term in terms) or len(terms) > 1:
             raise BadValue("the table of the activity has tubes only: a filter is tube:mail, or tube:mail,news, here")
         tubes, buckets = terms[0].values if terms else (), rollup.newest(queue)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from xq.core.words import lasting, name_of
 from xq.operators.failures import failure_of
-from xq.operators.filters import Filter, Term, parse
+from xq.operators.filters import Term, parse
 
 CELL: Final = 100  # characters of a value in a list
 WHOLE: Final = 50_000  # characters of a value on the page of its task
@@ -46,8 +46,8 @@ def moment(value: Any) -> str:
 
 def narrowed(filter: str, name: str, *values: object) -> str:
     """Return a filter with one more term, in the place of those of its name."""
-    kept = [term for term in parse(filter).terms if term.name != name]
-    return str(Filter((*kept, Term(name, ":", tuple(map(str, values))))))
+    kept = [term for term in parse(filter) if term.name != name]
+    return " ".join(map(str, [*kept, Term(name, ":", tuple(map(str, values)))]))
 
 
 @dataclass(frozen=True)

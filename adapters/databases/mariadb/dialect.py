@@ -230,9 +230,6 @@ class Mariadb(MariadbObjects):
             found = f"({column} {operator[0]} {value} OR ({column} = {value} AND {found}))"
         return found
 
-    def contains(self, column: str, value: str) -> str:
-        return f"COALESCE(LOCATE({self.folded(value)}, {self.folded(column)}) > 0, FALSE)"
-
     def folded(self, text: str) -> str:
         return f"LOWER({self.exact(text)})"
 

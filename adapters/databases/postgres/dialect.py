@@ -185,8 +185,7 @@ class Postgres(PostgresObjects):
         # OFFSET 0: else the planner, which goes by statistics, could read the whole table along its key.
         return f"(SELECT * FROM {rows} WHERE {condition} OFFSET 0) AS {self.table}"
 
-    def contains(self, column: str, value: str) -> str:
-        return f"COALESCE(strpos({self.folded(column)}, {self.folded(value)}) > 0, FALSE)"
+    place_in_text = "strpos"
 
     def folded(self, text: str) -> str:
         return f'lower(CAST({text} AS text) COLLATE "C")'
