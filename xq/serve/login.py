@@ -53,7 +53,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 LENGTHS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
     **dict.fromkeys(("tube", "reason", "sure", "find", "schedule"), 500),
-    **dict.fromkeys(("all", "back", "by", "n", "scope", "span", "verb"), 20),
+    **dict.fromkeys(("all", "back", "by", "n", "number", "scope", "span", "verb"), 20),
     "after": 16_000,  # a cursor of find
 }
 
@@ -149,7 +149,6 @@ class Settings:
     root: str  # the path at which a proxy has the console; "" for that of the application around
     name: str | None
     colour: str
-    live: str
     hide: frozenset[str]
     every: float
     activity: str  # the table of stream(); "" for none
@@ -276,7 +275,6 @@ class Visit:
     caller: Caller
     parameters: Mapping[str, list[str]] = field(default_factory=dict)
     entry: Any = None  # the Entry of a queue's page
-    number: int = 0  # the part of the path that is one
 
     @property
     def root(self) -> str:

@@ -126,9 +126,7 @@ class Begun:
     def _run(self, console: Console) -> None:
         preview = self.operation.preview
         self.n = preview.n if preview.exact else None
-        for _ in self.operation:
-            if console.is_closed:
-                self.operation.cancel()
+        self.operation.run()
 
 
 def of_queue(console: Console, entry: Entry) -> list[Begun]:
@@ -143,8 +141,9 @@ def operations(console: Console, visit: Visit) -> Response:
 
 
 def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
-    found = [each.operation for each in of_queue(console, visit.entry) if each.number == visit.number]
+    """Cancel an operation, whose own verb the caller must be allowed, whatever the form says."""
+    number = visit.text("number")
+    found = [each.operation for each in of_queue(console, visit.entry) if f"{each.number}" == number]
     if not found:
         raise HTTPException(404, "This process has no such operation.")
     visit.caller.permit(found[0].event)
