@@ -205,8 +205,8 @@ def app(
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
     `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
-    name or None. This header, and X-Forwarded-Proto, -For and -Host, are believed of proxies on this machine and of
-    the addresses `proxies`. `root_path` is the path at which a proxy has the console.
+    name or None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
+    `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`

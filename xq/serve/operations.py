@@ -30,7 +30,6 @@ EFFECTS: Final = {
     "kill": "It deletes the rows of the table {table}, in whatever state the tasks are. It cannot be undone.",
 }
 SELECTED: Final = 200  # tasks that are moved at once
-SKIPPED: Final = (NotFound, WrongState, NotOwner, Duplicate)
 
 
 class Form:
@@ -48,15 +47,16 @@ class Form:
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
         self.asks = self.verb == "kill" and self.scope == "all"  # for the name of the queue: it cannot be undone
 
-    def each(self, call: Any) -> tuple[list[Any], list[str]]:
-        """Return what a call returns for each selected key, and why it did not for others."""
-        found, skipped = [], []
-        for key in self.keys:
-            try:
-                found.append(call(self.entry.key(key)))
-            except SKIPPED as error:
-                skipped.append(f"{error}")
-        return found, skipped
+    def move(self, by: str, reason: str | None) -> list[str]:
+        """Move the selected tasks in one transaction. Return why others were skipped."""
+        queue, skipped = self.entry.queue, []
+        with queue.acting(by, reason=reason):
+            for key in self.keys:
+                try:
+                    act_on(queue, self.verb, self.entry.key(key))
+                except (NotFound, WrongState, NotOwner, Duplicate) as error:
+                    skipped.append(f"{error}")
+        return skipped
 
 
 def preview(console: Console, visit: Visit) -> Response:
@@ -73,14 +73,10 @@ def act(console: Console, visit: Visit) -> Response:
     form, queue, reason = Form(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
         raise HTTPException(400, f"Nothing was killed: type {form.entry.name} to go on. Go back to the page before.")
-
-    def move() -> tuple[list[Any], list[str]]:
-        with queue.acting(visit.caller.name, reason=reason):
-            return form.each(partial(act_on, queue, form.verb))
-
     if form.scope == "selected":
-        moved, skipped = on(form.entry, move)
-        title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
+        skipped = on(form.entry, partial(form.move, visit.caller.name, reason))
+        title = f"{form.verb.capitalize()}: {len(form.keys) - len(skipped)} moved"
+        title += f", {len(skipped)} skipped" if skipped else ""
         return console.show("note.html", visit, title=title, lines=skipped[:20])
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
     with console.beginning:  # a second click begins nothing while the first one's operation runs

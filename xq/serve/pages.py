@@ -80,12 +80,9 @@ def log_out(console: Console, visit: Visit) -> Response:
 
 def pause(console: Console, visit: Visit) -> Response:
     """Pause or resume the queue, or one of its tubes."""
-    tube, scope = visit.text("tube"), visit.text("scope") or ("tube" if visit.text("tube") else "all")
-    if scope != "tube" and (scope != "all" or tube):
-        raise HTTPException(400, "The form does not say what to pause or to resume: scope is all or tube.")
     call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
-    named, reason = tube if scope == "tube" else None, visit.text("reason") or None
-    on(visit.entry, lambda: call(named, actor=visit.caller.name, reason=reason))
+    tube, reason = visit.text("tube") or None, visit.text("reason") or None
+    on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=reason))
     return RedirectResponse(visit.here("pauses"), 303)
 
 
