@@ -80,7 +80,8 @@ def act(console: Console, visit: Visit) -> Response:
         return console.show("note.html", visit, title=title, lines=skipped[:20])
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
     with console.beginning:  # a second click begins nothing while the first one's operation runs
-        if not any(each.is_running and each.does(operation) for each in of_queue(console, form.entry)):
+        running = [each.operation for each in of_queue(console, form.entry) if each.is_running]
+        if (form.verb, form.filter) not in [(each.event, each.filter) for each in running]:
             begun = Begun(form.entry, len(console.operations) + 1, operation)
             console.operations.append(begun)
             threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True).start()
@@ -105,21 +106,18 @@ class Begun:
         moved = self.operation.done + self.operation.skipped
         return 100 * min(moved, self.n) // self.n if self.n else None
 
-    def does(self, other: Operation[Any]) -> bool:
-        return (self.operation.event, self.operation.filter) == (other.event, other.filter)
-
     def run(self, console: Console) -> None:
         """Run the operation. A process that ends does not wait for it."""
         try:
             with console.snapshots.look[self.entry].operations:
-                on(self.entry, partial(self._run, console))
+                on(self.entry, self._run)
         except Exception as error:
             log.exception("%r of %s failed", self.operation, self.entry.name)
             self.error = getattr(error, "detail", f"{error}")
         finally:
             self.is_running = False
 
-    def _run(self, console: Console) -> None:
+    def _run(self) -> None:
         preview = self.operation.preview
         self.n = preview.n if preview.exact else None
         self.operation.run()
