@@ -39,7 +39,7 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
     `site` (None: the admin's own) lets them do with each of these. Others are sent to the login of `site`; users that
     are logged in and may not get 403. The scope has the user's name (`user_of`). A request that changes something must
     come from a page of the same host (Sec-Fetch-Site, Origin). An answer is sent when it is complete: no stream
-    works, and the pages of the console ask for new numbers every few seconds.
+    works.
     """
     here = site or admin.site
     shown = [entry.queue.model for entry in getattr(app, "entries", ())]  # none in an application of another make
@@ -102,7 +102,6 @@ def _scope(request: Any, rest: str) -> dict[str, Any]:
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers.items()],
         "client": (request.META.get("REMOTE_ADDR") or "", 0),
         USER: str(request.user.get_username()),
-        "xq.live": "poll",  # a stream would keep a thread of the server, so the console sends none
     }
 
 

@@ -433,10 +433,8 @@ def test_the_console_of_a_database_shows_all_its_queues_and_tubes(app):
 
     with started(app, "serve", SQLITE, "--port", str(port), stderr=subprocess.PIPE) as process:
         shown = eventually(page)
-        with urlopen(f"http://127.0.0.1:{port}/events", timeout=STUCK) as events:  # as of a page that is open
-            assert any(line.startswith(b"event: ") for line in events)
-            process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=STUCK)[1].endswith("(Ctrl-C ends it)\n")
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=STUCK)[1].endswith("(Ctrl-C ends it)\n")
     assert (">page<" in shown, ">mails<" in shown, "sqlite_sequence" in shown) == (True, True, False)
     with closing(socket.create_server(("127.0.0.1", port))):
         code, out, err = xq(app, "serve", "app:Page", "--port", str(port))
@@ -505,7 +503,7 @@ def test_the_console_is_behind_tls_below_a_path_of_the_documented_nginx(app, pas
         cookie = answer.headers["set-cookie"]
         assert ("; Secure" in cookie, "; Path=/ops/;" in cookie) == (True, True)
         answer, page = ask("GET", "/ops/q/Page", Cookie=cookie.partition(";")[0])
-        links = re.findall(r'(?:href|src|action|data-events)="([^"]*)"', page)
+        links = re.findall(r'(?:href|src|action|data-from)="([^"]*)"', page)
         assert (answer.status, [link for link in links if not link.startswith(("/ops/", "#"))]) == (200, [])
         console.send_signal(signal.SIGINT)
         told = console.communicate(timeout=STUCK)[1]

@@ -83,5 +83,6 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_where_nothing_moved(
         "finished": "M3555,34.0 L3570,4.0 L3585,34.0 M3600,34.0",
         "failed": "M3555,34.0 M3570,34.0 M3585,34.0 M3600,34.0",
     }
+    assert charts.chart([*past][1:], 0.0, 1).lines["finished"] == "M3570,4.0 L3585,34.0 M3600,34.0"
     assert found.points[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
     assert charts.chart([*past][:1], 0.0, 4).lines == {}

@@ -121,18 +121,12 @@ def serve(
         raise Error(f"{host}:{port} cannot be listened on: {error.strerror}") from error
     logging.basicConfig(level=logging.INFO, format=LINES)
 
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: Any = None) -> None:
-            console.close()
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # to cut off pages is no error
-            await super().shutdown(sockets)
-
     config = uvicorn.Config(console, log_level="warning", server_header=False)
     config.proxy_headers = False  # the console itself decides whose headers it believes
-    config.timeout_graceful_shutdown = 1  # pages may follow the console for ten seconds
+    config.timeout_graceful_shutdown = 1
     below = f"{console.settings.root}/"
     say(f"the console: http://{f'[{host}]' if is_ipv6 else host}:{listening.getsockname()[1]}{below}  (Ctrl-C ends it)")
-    Server(config).run([listening])
+    uvicorn.Server(config).run([listening])
 
 
 def _shown(target: str) -> Iterator[Any]:

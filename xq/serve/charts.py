@@ -41,15 +41,13 @@ class Past(deque[Totals]):
             counted[f"{row.source}-{row.target}"] -= 1
         self.extend(each for each in found if not self or each[0] > self[-1][0])
 
-    def add(self, at: float, now: tuple[int, ...]) -> bool:
-        """Add the totals of now. Return whether they begin a bucket."""
-        goes_on = len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET
-        if goes_on:
+    def add(self, at: float, now: tuple[int, ...]) -> None:
+        """Add the totals of now."""
+        if len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET:
             self.pop()  # the bucket has a later one
         self.append((at, now))
         while self[0][0] < at - SPAN - BUCKET:
             self.popleft()
-        return not goes_on
 
 
 def rates(past: Sequence[Totals]) -> list[float | None]:
@@ -89,7 +87,6 @@ def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     """Return a line of SVG through points, of which each y is from 0 to 1; none where it stays at zero."""
-    pairs = pairwise([points[0], *points])
-    return " ".join(
-        f"{'L' if before or y else 'M'}{x:.0f},{TALL - (TALL - 4) * y:.1f}" for (_, before), (x, y) in pairs
-    )
+    pairs = pairwise([(0.0, 0.0), *points])
+    moves = ["L" if before or (y and n) else "M" for n, ((_, before), (_, y)) in enumerate(pairs)]
+    return " ".join(f"{move}{x:.0f},{TALL - (TALL - 4) * y:.1f}" for move, (x, y) in zip(moves, points))

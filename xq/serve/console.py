@@ -7,10 +7,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("xq.serve")
 
-LIVE: Final = "xq.live"  # in the scope: "poll" where the application around a console cannot send events
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
 METRICS: Final = {"off": "", "token": VIEW, "open": OPEN}  # the verb that /metrics needs
@@ -70,11 +68,9 @@ class Console:
     def __init__(self, entries: tuple[Entry, ...], settings: Settings, pages: tuple[Page, ...]) -> None:
         self.entries, self.settings, self.routes = entries, settings, pages
         self.snapshots = Snapshots(entries, settings.every)
-        self.is_closed = False
-        self.following = 0  # browsers
         self.operations: list[Begun] = []  # of this process
         self.beginning = threading.Lock()
-        self._others = Router(lifespan=self._lives)  # for what is not HTTP
+        self._others = Router()  # for what is not HTTP
         loader = PackageLoader("xq.serve")
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -88,15 +84,6 @@ class Console:
             "now": time.time,
         }
         self._templates.globals |= vars(self._templates.get_template("macros.html").module)
-
-    def close(self) -> None:
-        """End what follows the numbers, since a server that stops waits for it, and operations after their chunk."""
-        self.is_closed = True
-
-    @asynccontextmanager
-    async def _lives(self, app: object) -> AsyncIterator[None]:
-        yield
-        self.close()
 
     # answering
 
@@ -112,13 +99,13 @@ class Console:
         caller, settings = NOBODY, self.settings
         try:
             settings.check_host(request)
-            caller, (page, parts) = settings.caller(request), self._page(request.scope)
+            caller, (page, slug) = settings.caller(request), self._page(request.scope)
             if caller is NOBODY and (page is None or page.verb != OPEN):
                 raise HTTPException(401, settings.missing())
             settings.check_origin(request, caller)
             if page is None:
                 raise HTTPException(404, "This console has no such page.")
-            visit = Visit(request, caller, await login.parameters_of(request), *self._place(parts))
+            visit = Visit(request, caller, await login.parameters_of(request), self._entry(slug))
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
             if inspect.iscoroutinefunction(page.answer):
@@ -136,20 +123,19 @@ class Console:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
-    def _page(self, scope: Scope) -> tuple[Page | None, dict[str, str]]:
+    def _page(self, scope: Scope) -> tuple[Page | None, str | None]:
+        """Return the page of a path, and the queue that the path names."""
         for page in self.routes if scope["path"].isprintable() else ():  # else /pause matches before a newline
             match, found = page.matches(scope)
             if match is Match.FULL:
-                return page, found["path_params"]
-        return None, {}
+                return page, found["path_params"].get("queue")
+        return None, None
 
-    def _place(self, parts: Mapping[str, str]) -> tuple[Entry | None, int]:
-        """Return the queue and the number that a path has."""
-        slug, number = parts.get("queue"), parts.get("number", "0")
-        found = [entry for entry in self.entries if entry.slug == slug]
-        if (slug and not found) or not re.fullmatch("[0-9]{1,18}", number):
-            raise HTTPException(404, "This console has no such page, or no such queue.")
-        return found[0] if found else None, int(number)
+    def _entry(self, slug: str | None) -> Entry | None:
+        found = next((entry for entry in self.entries if entry.slug == slug), None)
+        if slug and found is None:
+            raise HTTPException(404, "This console has no such queue.")
+        return found
 
     def _answer(self, page: Page, visit: Visit) -> Any:
         if isinstance(page.answer, str):
@@ -208,7 +194,6 @@ def app(
     hosts: Any = None,
     user: str | FromScope | None = None,
     proxies: Any = (),
-    live: Literal["events", "poll"] = "events",
     hide: Any = (),
     metrics: str = "off",
     every: float = EVERY,
@@ -220,15 +205,15 @@ def app(
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
     `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
-    name or None. This header, and X-Forwarded-Proto, -For and -Host, are believed of proxies on this machine and of
-    the addresses `proxies`. `root_path` is the path at which a proxy has the console.
+    name or None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
+    `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
-    (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `live="poll"` is for servers
-    of WSGI. `metrics` answers /metrics for Prometheus: "off", "token" (as a page) or "open"
-    (without a login). A snapshot is taken every `every` seconds. `activity` names the table of `xq.spark.stream()` in
-    the databases of the queues, where they have the names that they have here: each queue gets a page of it.
+    (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
+    for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
+    seconds. `activity` names the table of `xq.spark.stream()` in the databases of the queues, where they have the names
+    that they have here: each queue gets a page of it.
 
     Raises BadType, BadValue.
     """
@@ -238,7 +223,6 @@ def app(
     for expected, given, is_right in (
         ("the name of an environment is text of 1 to 60 characters", name, name is None or login.is_text(name, 1, 60)),
         ("a colour is #rrggbb, as '#b3261e'", colour, re.fullmatch("#[0-9a-fA-F]{6}", str(colour or COLOUR))),
-        ("live= is 'events' or 'poll'", live, live in ("events", "poll")),
         (f"metrics= is {', '.join(map(repr, METRICS))}", metrics, metrics in METRICS),
         ("user= is the name of a header, or a function of the ASGI scope", user, is_user),
         ("root_path= is the path of the console behind a proxy, as '/ops'", root_path, is_path),
@@ -256,4 +240,4 @@ def app(
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
     root = f"/{root_path}/".replace("//", "/").rstrip("/")
     who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied, root
-    return Console(entries, Settings(*who, name, colour or COLOUR, live, hidden, every, activity or ""), pages)
+    return Console(entries, Settings(*who, name, colour or COLOUR, hidden, every, activity or ""), pages)

@@ -69,11 +69,6 @@ class Entry:
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
         return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
-    def taken(self) -> list[tuple[str, str | None, float | None]]:
-        """Return (key, session, since when) of the taken tasks, those that are taken for the longest first."""
-        found = [(self.key_text(key), session, since) for key, session, since in self.queue.taken()]
-        return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
-
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
         """Return those of the verbs that move tasks in any of these states."""
         machine = self.queue.machine

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Scope
@@ -39,23 +39,17 @@ FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests 
 PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-LONGEST: Final = 2_000  # characters of a header that is compared
+LONGEST: Final = 2_000  # characters of a parameter, and of a header that is compared
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
-RIGHTS: Final = "The rights= of the console grant it."
-GRANTS: Final = "The application grants it (in Django: the permissions on the models), and the rights= of the console."
-READ_ONLY: Final = "This console is read-only: start it without read_only."
+GRANTS: Final = (
+    "The rights= of the console grant it, unless that is read_only; in Django the permissions on the models, too."
+)
 
 MOST: Final = 500  # parameters of a request
 LONGEST_QUERY: Final = 24_000  # characters
 LONGEST_BODY: Final = 512_000  # bytes
 FORM: Final = "application/x-www-form-urlencoded"
-# By parameter: the most characters that it may have. Any other is ignored.
-LENGTHS: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("filter", "key", "keys", "token", "next"), 2_000),
-    **dict.fromkeys(("tube", "reason", "sure", "find", "schedule"), 500),
-    **dict.fromkeys(("all", "back", "by", "n", "scope", "span", "verb"), 20),
-    "after": 16_000,  # a cursor of find
-}
+LONGEST_CURSOR: Final = 16_000  # characters of the parameter `after`; any other has LONGEST at most
 
 FromScope = Callable[[Mapping[str, Any]], str | None]
 
@@ -67,15 +61,14 @@ class Caller:
     name: str
     verbs: frozenset[str]
     by: str  # "bearer", "cookie", "user" or "loopback"
-    grants: str  # who gives a verb that this caller lacks
 
     def permit(self, verb: str) -> None:
         """Raise HTTPException unless the caller may use a verb. The only place where the console decides that."""
         if verb not in self.verbs:
-            raise HTTPException(403, f"{self.name} has no right to {verb}. {self.grants}")
+            raise HTTPException(403, f"{self.name} has no right to {verb}. {GRANTS}")
 
 
-NOBODY: Final = Caller("", frozenset(), "", "")  # sends a request without a login
+NOBODY: Final = Caller("", frozenset(), "")  # sends a request without a login
 
 
 def _address(text: str) -> Any:
@@ -149,7 +142,6 @@ class Settings:
     root: str  # the path at which a proxy has the console; "" for that of the application around
     name: str | None
     colour: str
-    live: str
     hide: frozenset[str]
     every: float
     activity: str  # the table of stream(); "" for none
@@ -159,7 +151,7 @@ class Settings:
         return is_loopback(address) or address in self.proxies
 
     def as_sent(self, scope: Scope) -> dict[str, Any]:
-        """Return a request as the browser sent it, by the headers that a proxy has added and the path that it has."""
+        """Return a request as the browser sent it, by the headers that a proxy has added."""
         headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
         sent = {**scope, PEER: peer}
         if self.believes(peer):
@@ -167,14 +159,7 @@ class Settings:
             sent["client"] = next((hop for hop in reversed(hops) if hop and not self.believes(hop)), peer), 0
             if headers.get("x-forwarded-proto") in ("http", "https"):
                 sent["scheme"] = headers["x-forwarded-proto"]
-            if host := headers.get("x-forwarded-host"):
-                sent["headers"] = [*scope["headers"]]
-                MutableHeaders(scope=sent)["host"] = host
-        if self.root:
-            path = str(scope["path"])
-            below = path.removeprefix(self.root) if f"{path}/".startswith(f"{self.root}/") else path
-            sent |= {"root_path": self.root, "path": f"{self.root}{below or '/'}"}
-        return sent
+        return sent | ({"root_path": self.root} if self.root else {})
 
     def named(self, request: Request, token: str) -> str | None:
         """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
@@ -219,12 +204,9 @@ class Settings:
         name, by = self._sender(request)
         if name is None:
             return NOBODY
-        verbs, grants = self.rights.get(name, self.rights.get(ANYBODY, frozenset())), RIGHTS
-        if (most := request.scope.get(IN_SCOPE)) is not None:
-            verbs, grants = verbs & most, GRANTS
-        if self.read_only:
-            verbs, grants = verbs & {VIEW}, READ_ONLY
-        return Caller(name, verbs, by, grants)
+        verbs = self.rights.get(name, self.rights.get(ANYBODY, frozenset()))
+        most = request.scope.get(IN_SCOPE, verbs)
+        return Caller(name, verbs & most & ({VIEW} if self.read_only else verbs), by)
 
     def _sender(self, request: Request) -> tuple[str | None, str]:
         header, address = request.headers.get("authorization", ""), address_of(request)
@@ -276,7 +258,6 @@ class Visit:
     caller: Caller
     parameters: Mapping[str, list[str]] = field(default_factory=dict)
     entry: Any = None  # the Entry of a queue's page
-    number: int = 0  # the part of the path that is one
 
     @property
     def root(self) -> str:
@@ -319,8 +300,8 @@ async def parameters_of(request: Request) -> dict[str, list[str]]:
         raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
     found = dict[str, list[str]]()
     for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
-        for name in set(LENGTHS).intersection(given).difference(found):
+        for name in set(given).difference(found):
             found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
-            if max(map(len, found[name])) > LENGTHS[name]:
-                raise HTTPException(400, f"{name} is longer than {LENGTHS[name]:,} characters. Shorten it.")
+            if max(map(len, found[name])) > (most := LONGEST_CURSOR if name == "after" else LONGEST):
+                raise HTTPException(400, f"{shown(name)} is longer than {most:,} characters. Shorten it.")
     return found

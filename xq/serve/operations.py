@@ -30,7 +30,6 @@ EFFECTS: Final = {
     "kill": "It deletes the rows of the table {table}, in whatever state the tasks are. It cannot be undone.",
 }
 SELECTED: Final = 200  # tasks that are moved at once
-SKIPPED: Final = (NotFound, WrongState, NotOwner, Duplicate)
 
 
 class Form:
@@ -48,15 +47,16 @@ class Form:
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
         self.asks = self.verb == "kill" and self.scope == "all"  # for the name of the queue: it cannot be undone
 
-    def each(self, call: Any) -> tuple[list[Any], list[str]]:
-        """Return what a call returns for each selected key, and why it did not for others."""
-        found, skipped = [], []
-        for key in self.keys:
-            try:
-                found.append(call(self.entry.key(key)))
-            except SKIPPED as error:
-                skipped.append(f"{error}")
-        return found, skipped
+    def move(self, by: str, reason: str | None) -> list[str]:
+        """Move the selected tasks in one transaction. Return why others were skipped."""
+        queue, skipped = self.entry.queue, []
+        with queue.acting(by, reason=reason):
+            for key in self.keys:
+                try:
+                    act_on(queue, self.verb, self.entry.key(key))
+                except (NotFound, WrongState, NotOwner, Duplicate) as error:
+                    skipped.append(f"{error}")
+        return skipped
 
 
 def preview(console: Console, visit: Visit) -> Response:
@@ -73,18 +73,15 @@ def act(console: Console, visit: Visit) -> Response:
     form, queue, reason = Form(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
         raise HTTPException(400, f"Nothing was killed: type {form.entry.name} to go on. Go back to the page before.")
-
-    def move() -> tuple[list[Any], list[str]]:
-        with queue.acting(visit.caller.name, reason=reason):
-            return form.each(partial(act_on, queue, form.verb))
-
     if form.scope == "selected":
-        moved, skipped = on(form.entry, move)
-        title = f"{form.verb.capitalize()}: {len(moved)} moved" + (f", {len(skipped)} skipped" if skipped else "")
+        skipped = on(form.entry, partial(form.move, visit.caller.name, reason))
+        title = f"{form.verb.capitalize()}: {len(form.keys) - len(skipped)} moved"
+        title += f", {len(skipped)} skipped" if skipped else ""
         return console.show("note.html", visit, title=title, lines=skipped[:20])
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
     with console.beginning:  # a second click begins nothing while the first one's operation runs
-        if not any(each.is_running and each.does(operation) for each in of_queue(console, form.entry)):
+        running = [each.operation for each in of_queue(console, form.entry) if each.is_running]
+        if (form.verb, form.filter) not in [(each.event, each.filter) for each in running]:
             begun = Begun(form.entry, len(console.operations) + 1, operation)
             console.operations.append(begun)
             threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True).start()
@@ -109,26 +106,21 @@ class Begun:
         moved = self.operation.done + self.operation.skipped
         return 100 * min(moved, self.n) // self.n if self.n else None
 
-    def does(self, other: Operation[Any]) -> bool:
-        return (self.operation.event, self.operation.filter) == (other.event, other.filter)
-
     def run(self, console: Console) -> None:
         """Run the operation. A process that ends does not wait for it."""
         try:
             with console.snapshots.look[self.entry].operations:
-                on(self.entry, partial(self._run, console))
+                on(self.entry, self._run)
         except Exception as error:
             log.exception("%r of %s failed", self.operation, self.entry.name)
             self.error = getattr(error, "detail", f"{error}")
         finally:
             self.is_running = False
 
-    def _run(self, console: Console) -> None:
+    def _run(self) -> None:
         preview = self.operation.preview
         self.n = preview.n if preview.exact else None
-        for _ in self.operation:
-            if console.is_closed:
-                self.operation.cancel()
+        self.operation.run()
 
 
 def of_queue(console: Console, entry: Entry) -> list[Begun]:
@@ -143,8 +135,9 @@ def operations(console: Console, visit: Visit) -> Response:
 
 
 def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel the operation of the path, whose verb the caller must be allowed, whatever the form says."""
-    found = [each.operation for each in of_queue(console, visit.entry) if each.number == visit.number]
+    """Cancel an operation, whose own verb the caller must be allowed, whatever the form says."""
+    number = visit.text("number")
+    found = [each.operation for each in of_queue(console, visit.entry) if f"{each.number}" == number]
     if not found:
         raise HTTPException(404, "This process has no such operation.")
     visit.caller.permit(found[0].event)

@@ -2,66 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from xq.core.errors import BadValue
 from xq.operators.filters import parse
 from xq.pipeline.rollup import UNITS, Rollup, Throughput
-from xq.serve.console import BY_FORM, LIVE, OPEN, Answer, Console, Page
+from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, address_of, log
 from xq.serve.operations import act, cancel, operations, preview
 from xq.serve.snapshot import THREADS
 
-BROWSERS: Final = 200  # that may follow the numbers at once
-LONGEST: Final = 10.0  # seconds of one stream of events: a server that stops waits for it; the browser asks again
-POLL: Final = 3.0  # seconds until it asks again where a stream has one event
 SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_000, 28_800)}  # and of a column, in s
 SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
 
-async def events(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes as server-sent events. When they end, the browser asks for the next ones.
-
-    Where the server sends answers whole there is one event.
-    """
-    is_one = visit.request.scope.get(LIVE, console.settings.live) == "poll"
-    if console.following >= BROWSERS:
-        raise HTTPException(503, "Too many browsers follow this console. Close some of its pages.")
-
-    async def sent() -> AsyncIterator[str]:
-        until, every = time.monotonic() + LONGEST, max(0.1, console.settings.every)
-        console.following += 1
-        try:
-            yield ""
-            yield f"retry: {1000 * (POLL if is_one else every):.0f}\n\n"
-            while not console.is_closed:
-                await console.snapshots.current(visit.entry)
-                part = await run_in_threadpool(console.part, visit)
-                yield f"event: snapshot\ndata: {json.dumps(part)}\n\n"
-                if is_one or time.monotonic() + every > until:
-                    break
-                await asyncio.sleep(every)
-        finally:
-            console.following -= 1
-
-    stream = sent()
-    await anext(stream)  # it counts from now on: many requests may come before the first stream is read
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+async def part(console: Console, visit: Visit) -> Response:
+    """Return the part of a page that changes, for which it asks again and again."""
+    await console.snapshots.current(visit.entry)
+    return HTMLResponse(await run_in_threadpool(console.part, visit))
 
 
 def plain(console: Console, visit: Visit) -> Response:
@@ -108,25 +78,11 @@ def log_out(console: Console, visit: Visit) -> Response:
     return response
 
 
-def doctor(console: Console, visit: Visit) -> Response:
-    """Show what is wrong or slow. It reads the whole table, so one request does it at a time."""
-    examining = console.snapshots.look[visit.entry].examining
-    if not examining.acquire(blocking=False):
-        raise HTTPException(503, "This console examines a queue for another page. Load this page again in a while.")
-    try:
-        return console.show("doctor.html", visit)
-    finally:
-        examining.release()
-
-
 def pause(console: Console, visit: Visit) -> Response:
     """Pause or resume the queue, or one of its tubes."""
-    tube, scope = visit.text("tube"), visit.text("scope") or ("tube" if visit.text("tube") else "all")
-    if scope != "tube" and (scope != "all" or tube):
-        raise HTTPException(400, "The form does not say what to pause or to resume: scope is all or tube.")
     call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
-    named, reason = tube if scope == "tube" else None, visit.text("reason") or None
-    on(visit.entry, lambda: call(named, actor=visit.caller.name, reason=reason))
+    tube, reason = visit.text("tube") or None, visit.text("reason") or None
+    on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=reason))
     return RedirectResponse(visit.here("pauses"), 303)
 
 
@@ -175,20 +131,20 @@ PAGES: Final = (
     Page("GET", "/static/console.js", VIEW, plain),
     Page("GET", "/static/favicon.svg", VIEW, plain),
     Page("GET", "/", VIEW, "overview.html"),
-    Page("GET", "/events", VIEW, events),
+    Page("GET", "/part", VIEW, part),
     Page("GET", "/q/{queue}", VIEW, "tasks.html"),
-    Page("GET", "/q/{queue}/events", VIEW, events),
+    Page("GET", "/q/{queue}/part", VIEW, part),
     Page("GET", "/q/{queue}/task", VIEW, "task.html"),
     Page("GET", "/q/{queue}/task.json", VIEW, plain),
     Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
     Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),
     Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
     Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
-    Page("GET", "/q/{queue}/doctor", VIEW, doctor),
+    Page("GET", "/q/{queue}/doctor", VIEW, "doctor.html"),
     Page("GET", "/q/{queue}/operations", VIEW, operations),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
-    Page("POST", "/q/{queue}/operations/{number}/cancel", BY_FORM, cancel),
+    Page("POST", "/q/{queue}/cancel", BY_FORM, cancel),
     Page("POST", "/q/{queue}/schedule", BY_FORM, schedule),
     Page("POST", "/q/{queue}/pause", "pause", pause),
     Page("POST", "/q/{queue}/resume", "resume", pause),

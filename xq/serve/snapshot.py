@@ -16,7 +16,8 @@ from typing import Final, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from xq.core.machine import READY
+from xq.core.words import lasting
+from xq.operators.doctor import LONG
 from xq.operators.inspection import Age
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
@@ -44,11 +45,10 @@ class Now:
     at: float  # by time.monotonic()
     error: str = ""  # why there are no numbers
     counts: Mapping[str, int] = field(default_factory=dict)
-    paused: Sequence[str | None] = ()
+    marks: Sequence[str] = ()  # what holds the queue up, in words
     oldest: Age | None = None  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
     past: Sequence[Totals] = ()
-    spans: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # percentiles in each state, in seconds
     age: float | None = None  # in seconds, if the numbers are old
     late: str = ""  # why there are no newer ones
 
@@ -56,12 +56,6 @@ class Now:
     def kept(self) -> int:
         """The number of tasks that are finished, or in a state of the application's own features."""
         return sum(n for letter, n in self.counts.items() if letter not in "RTWB")
-
-    @property
-    def marks(self) -> list[str]:
-        """What holds the queue up, in words."""
-        paused = ["paused" if tube is None else f"paused: {tube}" for tube in self.paused]
-        return paused[:MARKS] + [f"and {len(paused) - MARKS} more"] * (len(paused) > MARKS)
 
     def chart(self, buckets: int) -> Chart:
         """Return the chart of the last hour, with so many buckets to a point."""
@@ -97,12 +91,9 @@ class Look:
         self.entries: list[Entry] = []
         self.now: dict[str, Now] = {}
         self.past = defaultdict[str, Past](Past)
-        self.spans: dict[str, Mapping[str, Mapping[int, float]]] = {}
-        self.sessions: set[str] = set()
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
         self.operations = threading.Semaphore(OPERATIONS)
-        self.examining = threading.Lock()  # held while a page reads a whole table
         self._beginning = threading.Lock()
         self._room = threading.Semaphore(THREADS)
 
@@ -167,13 +158,14 @@ class Look:
         if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
-        if past.add(at, totals(stats.transition)) and entry.keeps_history:
-            self.spans[entry.slug] = inspection.times()
-        if entry is self.entries[0]:
-            self.sessions = {*inspection.online()}
-        oldest = queue.oldest_ready() if stats.counts.get(READY) else None
-        spans = self.spans.get(entry.slug, {})
-        return Now(entry, at, "", stats.counts, queue.paused(), oldest, rates(past), [*past], spans)
+        past.add(at, totals(stats.transition))
+        ready, paused = inspection.ready(), queue.paused()
+        marks = ["full"] * (inspection.room() == 0)
+        if ready.standstill is not None and ready.standstill >= LONG:
+            marks.append(f"none was taken for {lasting(ready.standstill)}")
+        marks += ["paused" if tube is None else f"paused: {tube}" for tube in paused[:MARKS]]
+        marks += [f"and {len(paused) - MARKS} more"] * (len(paused) > MARKS)
+        return Now(entry, at, "", stats.counts, marks, ready.oldest if ready.tasks else None, rates(past), [*past])
 
 
 class Snapshots:
@@ -184,11 +176,10 @@ class Snapshots:
         self.look = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
         for entry, look in self.look.items():
             look.entries.append(entry)
-        self._looks = [*looks.values()]
 
     async def current(self, entry: Entry | None) -> None:
         """Wait for the looks that are due: at the database of a queue, or at all of them."""
-        await asyncio.gather(*(look.current() for look in ([self.look[entry]] if entry else self._looks)))
+        await asyncio.gather(*(look.current() for look in ({self.look[entry]} if entry else {*self.look.values()})))
 
     def of(self, entry: Entry) -> Now:
         look, at = self.look[entry], time.monotonic()
@@ -198,10 +189,6 @@ class Snapshots:
 
     def all(self) -> list[Now]:
         return [self.of(entry) for entry in self.look]
-
-    def sessions(self) -> int:
-        """Return the number of open sessions in all databases: two queues may be in one, by two pools."""
-        return len(set[str]().union(*(look.sessions for look in self._looks)))
 
 
 def _begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:

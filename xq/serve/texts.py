@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,7 +18,6 @@ from xq.operators.filters import Term, parse
 
 CELL: Final = 100  # characters of a value in a list
 WHOLE: Final = 50_000  # characters of a value on the page of its task
-DEEPEST: Final = 40  # levels of nested data that are shown
 HIDDEN: Final = "hidden"
 
 
@@ -52,7 +53,7 @@ def narrowed(filter: str, name: str, *values: object) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """Shows values as text, without those of hidden names: fields, and what JSON has under such a name."""
+    """Shows values as text, without those of hidden fields, and those that quote such a name."""
 
     hidden: frozenset[str] = frozenset()
 
@@ -68,7 +69,7 @@ class Texts:
             "kind": lambda error: failure_of(str(error or "")[: CELL * 4]).error,
             "cell": self.cell,
             "text": self.text,
-            "json": lambda fields: self._written(fields, "", opens="", indent=2),
+            "json": lambda fields: _dumped({name: self._shown(each, name) for name, each in fields.items()}, 2),
             "rate": rate,
             "ago": lambda since: "" if since is None else span(time.time() - since),
             "since": lambda since: " ".join(span(max(1, round(time.time() - since))).split()[:2]),
@@ -90,31 +91,30 @@ class Texts:
         return written if more <= 0 else f"{written[:WHOLE]}\n... and {more:,} more characters"
 
     def _written(self, value: Any, name: str, opens: str, indent: int | None = None) -> str:
-        shown = HIDDEN if name in self.hidden else "" if value is None else self._plain(value, 0, opens)
-        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=indent, default=str)
+        """Return a value as text. A text that begins with one of `opens` is read as JSON."""
+        shown = self._shown(value, name)
+        if isinstance(shown, str) and (shown.lstrip()[:1] or " ") in opens and len(shown) <= WHOLE:
+            with suppress(ValueError, RecursionError):
+                return json.dumps(json.loads(shown), ensure_ascii=False, indent=indent)
+        return "" if shown is None else shown if isinstance(shown, str) else _dumped(shown, indent)
 
-    def _plain(self, value: Any, depth: int, opens: str = "") -> Any:
-        """Return a value as JSON holds it. A text that begins with one of `opens` is read as JSON."""
-        if depth > DEEPEST:
-            return "..."
-        if isinstance(value, Mapping):
-            pairs = ((str(name), each) for name, each in value.items())
-            return {name: HIDDEN if name in self.hidden else self._plain(each, depth + 1) for name, each in pairs}
-        if isinstance(value, (list, tuple, set)):
-            return [self._plain(each, depth + 1) for each in value]
+    def _shown(self, value: Any, name: str) -> Any:
+        """Return the value of a field, as JSON holds it. One that quotes a hidden name is hidden as a whole."""
+        names = {f"{quote}{each}" for each in self.hidden for quote in "\"'"}
         if isinstance(value, (bytes, bytearray, memoryview)):
-            if any(name.encode("utf-8", "replace") in bytes(value) for name in self.hidden):
-                return HIDDEN
-            return f"{len(bytes(value)):,} bytes: {bytes(value)[:CELL].hex(' ')}"
-        if not isinstance(value, str):
-            return value if value is None or isinstance(value, (bool, int, float)) else str(value)
-        begins = value.lstrip()[:1] or " "
-        if begins not in '{["' and any(f"{quote}{name}" in value for name in self.hidden for quote in "\"'"):
-            return HIDDEN  # JSON that a message quotes
-        may_hide = begins in '{["' and any(name in value or "\\u" in value for name in self.hidden)
-        if not may_hide and (begins not in opens or len(value) > WHOLE):
-            return value
-        try:
-            return self._plain(json.loads(value), depth + 1) if len(value) <= WHOLE else HIDDEN
-        except (ValueError, RecursionError):
-            return HIDDEN if may_hide else value
+            names, plain = {*self.hidden}, bytes(value).decode("utf-8", "replace")
+            value = f"{len(bytes(value)):,} bytes: {bytes(value)[:CELL].hex(' ')}"
+        elif value is None or isinstance(value, (int, float, list, tuple, Mapping)):
+            plain = _dumped(value, None)
+        else:
+            plain = value = str(value)
+        if names:
+            plain = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), plain)
+        return HIDDEN if name in self.hidden or any(each in plain for each in names) else value
+
+
+def _dumped(value: Any, indent: int | None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    except (ValueError, RecursionError):  # nested too deep
+        return "..."

@@ -7,8 +7,7 @@ const boxes = () => all("input[name='keys'][type='checkbox']");
 const part = find("[data-part]");
 const updates = find("#updates");
 let isPaused = false;
-let source = null;
-let timer = null; // until the server counts as lost
+let isAsking = false;
 
 // The numbers. They rest while something is selected, while the page is hidden, and when the user says so.
 
@@ -19,26 +18,23 @@ function rests() {
 }
 
 function show(html) {
-    updates.classList.remove("lost");
-    clearTimeout(timer);
-    timer = null;
     if (rests()) return;
     const place = all("[data-row]").indexOf(find("tr.at"));
     part.innerHTML = html; // of this server, escaped there; the policy of the page runs no script in it
     if (place >= 0) all("[data-row]")[place]?.classList.add("at");
 }
 
-function follow() {
-    source?.close();
-    clearTimeout(timer);
-    timer = null;
-    if (!part || isPaused || document.hidden) return;
-    source = new EventSource(document.body.dataset.events); // asks again by itself after the end of a stream
-    source.addEventListener("snapshot", (event) => show(JSON.parse(event.data)));
-    source.onerror = () => {
-        timer ??= setTimeout(() => updates.classList.add("lost"), 10000);
-        if (source.readyState === EventSource.CLOSED) setTimeout(follow, 10000); // after an answer such as 503
-    };
+async function follow() {
+    if (!part || isPaused || document.hidden || isAsking) return;
+    isAsking = true;
+    try {
+        const answer = await fetch(document.body.dataset.from, { redirect: "error", signal: AbortSignal.timeout(10000) });
+        updates.classList.toggle("lost", !answer.ok);
+        if (answer.ok) show(await answer.text());
+    } catch {
+        updates.classList.add("lost"); // no answer, or the way to a login
+    }
+    isAsking = false;
 }
 
 function pause() {
@@ -111,4 +107,4 @@ find("#help-button").addEventListener("click", KEYS["?"]);
 all("#help-button, #all").forEach((each) => { each.hidden = false; });
 updates.hidden = !part;
 select([]); // the browser keeps the boxes of a page to which its user goes back
-follow();
+setInterval(follow, Math.max(100, 1000 * document.body.dataset.every));
