@@ -6,15 +6,14 @@ import difflib
 import getpass
 import importlib
 import pkgutil
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from typer import Argument, BadParameter, Context, Option, echo
+from typer import Argument, BadParameter, Option, echo
 
 from xq.core.errors import BadValue, Error, shown
 
@@ -151,35 +150,12 @@ def key_of(queue: Queue, text: str | None) -> Any:
 # arguments and options
 
 
-def _completed(values: Callable[[Queue], Iterable[str]]) -> Callable[[Context, str], list[str]]:
-    """Return what completes a word. A line that is being typed is wrong more often than not: then nothing does."""
-
-    def complete(context: Context, incomplete: str) -> list[str]:
-        words = re.sub(" ?: ?", ":", " ".join(context.args)).split()  # bash splits words at a colon
-        target = next((word for word in words if ":" in word), "")
-        with suppress(BaseException), connected(target) as queue:
-            return sorted(value for value in values(queue) if value.lower().startswith(incomplete.lower()))
-        return []
-
-    return complete
-
-
 def _or_the_user(actor: str | None) -> str | None:
     """Return who acts: as given, or the user of the system; None if that has no name."""
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser() if actor is None else actor
     return None
 
-
-def _tubes_of(queue: Queue) -> set[str]:
-    """Return the tubes that are counted, those that are paused, and those of the first tasks."""
-    first = queue.find("", 200).tasks if "tube" in queue.roles else []
-    found = [dict(queue.adapter.tasks.data(task))[queue.roles["tube"]] for task in first]
-    return {*queue.stats().tube, *filter(None, [*queue.paused(), *found])}
-
-
-_states = _completed(lambda queue: queue.machine.states)
-_tubes = _completed(_tubes_of)
 
 TARGET = "module:Model, seen from the working directory; or a queue of a database, as sqlite:///app.db#orders"
 Target = Annotated[str, Argument(metavar="TARGET", help=TARGET)]
@@ -188,8 +164,7 @@ Key = Annotated[str, Argument(metavar="KEY", help="the key of a task; one of sev
 AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one task")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-State = Annotated[str | None, Option("--state", "-s", help="A state, by its letter.", autocompletion=_states)]
-Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.", autocompletion=_tubes)]
+Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
 Reason = Annotated[str | None, Option(help="Why, for the history.")]
 Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
 Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]
