@@ -155,11 +155,6 @@ def test_an_output_whose_encoding_lacks_a_character_has_its_number(app):
     assert json.loads(peeked)["fields"]["url"] == "\u00e4 \u6771\u4eac"
 
 
-def test_the_shell_completes_commands(app):
-    asked = {"_XQ_COMPLETE": "complete_bash", "COMP_WORDS": "xq s", "COMP_CWORD": "1"}
-    assert {"stats", "sessions"} <= set(xq(app, **asked)[1].split())
-
-
 # on a terminal
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import typer
+from rich.cells import cell_len, set_cell_size
 
 from xq.core.errors import Error
 
@@ -96,7 +97,7 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
                 parts = zip(columns, wide, strict=True)
                 cut = [[fitted(text, n, each.is_number) for text in each.texts] for each, n in parts]
                 head, *others = ((" " * GAP).join(line) for line in zip(*cut, strict=True))
-                yield from (head.rstrip(), "─" * cells(head), *map(str.rstrip, others))
+                yield from (head.rstrip(), "─" * cell_len(head), *map(str.rstrip, others))
                 return
     for place, row in enumerate(rows):
         yield from ([""] if place else [])
@@ -105,7 +106,7 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
 
 def block(texts: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each name and its text, which the terminal folds."""
-    most = max(map(cells, texts), default=0)
+    most = max(map(cell_len, texts), default=0)
     return (f"{fitted(name, most)}  {text}".rstrip() for name, text in texts.items())
 
 
@@ -124,22 +125,13 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
         if there := [value for value in values if value not in (None, "")]:
             texts, is_text = [name, *map(shown, values)], any(isinstance(value, (Text, dict, list)) for value in there)
             is_number = all(isinstance(value, (int, float)) for value in there)
-            found.append(_Column(texts, max(map(cells, texts)), is_text, is_number))
+            found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_number))
     return found
-
-
-def cells(text: str) -> int:
-    """Return how many columns of the screen a text has."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:
     """Return a text of so many columns of the screen: cut, or with blanks behind it, or before it."""
-    from rich.cells import set_cell_size
-
-    if (blanks := width - cells(text)) < 0:
+    if (blanks := width - cell_len(text)) < 0:
         return f"{set_cell_size(text, width - 1)}…"
     return " " * blanks + text if right else text + " " * blanks
 

@@ -10,20 +10,7 @@ import typer
 from typer import Argument, Option
 
 from xq.cli.output import Answer, ask, moment, say, shown
-from xq.cli.targets import (
-    Actor,
-    Json,
-    Queue,
-    Reason,
-    Target,
-    Targets,
-    Tube,
-    Unreachable,
-    Yes,
-    all_of,
-    connected,
-    public,
-)
+from xq.cli.targets import Actor, Json, Queue, Reason, Target, Targets, Tube, Yes, all_of, connected, public
 from xq.core.errors import Error
 from xq.core.words import NAMES
 
@@ -43,10 +30,15 @@ def stats(target: Target, json: Json = False) -> None:
     for queue in all_of(target):
         with connected(queue):
             seen.append((queue.name, queue.stats(), queue.paused()))
-    (_numbers(*seen[0]) if len(seen) == 1 else _lines(seen)).print(json)
-
-
-def _numbers(name: str, numbers: Any, paused: list[str | None]) -> Answer:
+    if len(seen) > 1:
+        told = [{"queue": name, "counts": numbers.counts, "paused": paused} for name, numbers, paused in seen]
+        rows = [
+            {"queue": name, **{NAMES.get(state, state): n for state, n in numbers.counts.items()}}
+            | {"paused": pauses(paused)}
+            for name, numbers, paused in seen
+        ]
+        return Answer(told, [rows]).print(json)
+    ((_, numbers, paused),) = seen
     parts = {"tasks": numbers, **numbers.tube}
     states = [
         {"state": f"{state} {NAMES.get(state, '')}"} | {part: of.counts[state] for part, of in parts.items()}
@@ -57,16 +49,8 @@ def _numbers(name: str, numbers: Any, paused: list[str | None]) -> Answer:
         for move in numbers.transition
     ]
     content = {**numbers.model_dump(exclude_defaults=True), "paused": paused}
-    return Answer(content, [states, "", moves], f"paused: {pauses(paused)}" if paused else "")
-
-
-def _lines(seen: list[tuple[str, Any, list[str | None]]]) -> Answer:
-    told = [{"queue": name, "counts": numbers.counts, "paused": paused} for name, numbers, paused in seen]
-    rows = [
-        {"queue": name, **{NAMES.get(state, state): n for state, n in numbers.counts.items()}, "paused": pauses(paused)}
-        for name, numbers, paused in seen
-    ]
-    return Answer(told, [rows])
+    words = f"paused: {pauses(paused)}" if paused else ""
+    return Answer(content, [states, "", moves], words).print(json)
 
 
 def pauses(paused: list[str | None]) -> str:
@@ -91,7 +75,8 @@ def health(
                 of = f"#{queue.name}" if len(found) > 1 else ""
                 told.append({"target": public(target) + of, "state": state, "sentence": sentence})
         except Error as error:
-            state, sentence = "unreachable" if isinstance(error, Unreachable) else "error", " ".join(str(error).split())
+            # A wrong name or definition has a class of its own, what the database says has none.
+            state, sentence = "unreachable" if type(error) is Error else "error", " ".join(str(error).split())
             told.append({"target": public(target), "state": state, "sentence": sentence})
     lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
@@ -229,8 +214,8 @@ def upgrade(
     """Make a plain table a queue: print its model in Python, and install it after asking."""
     from xq.adapters.peewee.tables import new_columns, source, upgraded, words
 
-    columns, on = {"status": status, **pairs(field or ())}, pairs(split(features), alone=True)
-    there, own = words(url, name, columns["status"]), pairs(split(statuses), read=str)
+    columns, on = {"status": status, **pairs(field or ())}, pairs(features.split(","), alone=True)
+    there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)
     if there:
         found = [f"{word!r} {n:,}" for word, n in there.items()]
         say(f"the column {columns['status']} has {', '.join(found[:MOST])}{', ...' if len(found) > MOST else ''}")
@@ -253,11 +238,6 @@ def upgrade(
     say(f"{name} is a queue{f', with the new columns {added}' if added else ''}: xq stats '{public(url)}#{name}'")
 
 
-def split(text: str) -> Iterable[str]:
-    """Return the parts of a list with commas."""
-    return filter(None, map(str.strip, text.split(",")))
-
-
 def data(text: str) -> Any:
     """Return a value that is written in JSON, else the text."""
     try:
@@ -268,7 +248,8 @@ def data(text: str) -> Any:
 
 def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any] = data) -> dict[str, Any]:
     """Return NAME=VALUE as a dictionary, and NAME as one with the value `alone`, unless that is None."""
-    found = {name: read(value) if equals else alone for name, equals, value in (text.partition("=") for text in texts)}
+    parts = (text.strip().partition("=") for text in texts if text.strip())
+    found = {name: read(value) if equals else alone for name, equals, value in parts}
     if wrong := [name for name, value in found.items() if not name or value in (None, "")]:
         raise typer.BadParameter(f"it is called with NAME=VALUE, not with {wrong[0]}")
     return found

@@ -28,10 +28,6 @@ ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what
 ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
 
 
-class Unreachable(Error):
-    """The database does not answer, or fails."""
-
-
 def found(text: str) -> Any:
     """Return the object that `module:name.name` names, looked up from the working directory; or of an adapter."""
     sys.path[:0] = [] if "" in sys.path else [""]
@@ -55,7 +51,7 @@ def found(text: str) -> Any:
         within = [each for each in places if each.filename not in ON_THE_WAY and not each.filename.startswith("<")]
         at = f" ({within[-1].filename}, line {within[-1].lineno})" if within else ""
         what = f"{type(error).__name__}: {error}{at}{f'; is it {near[0]}?' if near else ''}"
-        raise Error(f"{text} cannot be imported from this directory: {what}") from error
+        raise BadValue(f"{text} cannot be imported from this directory: {what}") from error
 
 
 def queue_in(thing: Any, text: str) -> Queue:
@@ -68,7 +64,7 @@ def queue_in(thing: Any, text: str) -> Queue:
             return each
         if isinstance(each, Worker):
             return each.queue
-    raise Error(
+    raise BadValue(
         f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
         "For a plain function there is xq worker module:function --queue module:Model"
     )
@@ -81,17 +77,7 @@ def queue_named(text: str) -> Queue:
     from xq.adapters.peewee.tables import queue_of
 
     where, _, table = text.partition("#")
-    with _reached():
-        return queue_of(where, table)
-
-
-@contextmanager
-def _reached() -> Iterator[None]:
-    """Raise Unreachable for an error of the database, which is neither a wrong name nor a wrong definition."""
-    try:
-        yield
-    except Error as error:
-        raise (Unreachable(str(error)) if type(error) is Error else error) from error.__cause__
+    return queue_of(where, table)
 
 
 def all_of(text: str, or_none: bool = False) -> list[Queue]:
@@ -100,8 +86,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
         return [queue_named(text)]
     from xq.adapters.peewee.tables import queues_of
 
-    with _reached():
-        _, queues, left_out = queues_of(text)
+    _, queues, left_out = queues_of(text)
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
     return queues if queues or or_none else [queue_named(text)]  # which says what is missing
@@ -139,7 +124,7 @@ def connected(target: Queue | str) -> Iterator[Queue]:
             # MariaDB has a number before the reason, PostgreSQL the row behind it.
             why = str(error.args[-1] if error.args else error).partition("\n")[0]
             raise Error(f"the table of {queue.name} does not accept the task: {why}") from error
-        raise Unreachable(f"the database of {queue.name} fails: {error}") from error
+        raise Error(f"the database of {queue.name} fails: {error}") from error
 
 
 def key_of(queue: Queue, text: str | None) -> Any:
