@@ -160,7 +160,10 @@ def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
         task = key_of(queue, key)
         if name in DESTROY:
             state = described(queue, queue.peek(task))["state"]
-            ask(f"{name.capitalize()} task {key} of {queue.name}, which is {state}{_deletes(queue, name)}?", yes)
+            ask(
+                f"{name.capitalize()} task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}?",
+                yes,
+            )
         with queue.acting(actor, reason):
             return _moved(queue, [act_on(queue, name, task)], done)
 
@@ -181,8 +184,8 @@ def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
     return Answer(told, [], f"{done}: {', '.join(key_text(each['key']) for each in told) or 'none'}")
 
 
-def _deletes(queue: Queue, event: str) -> str:
-    return f", and delete from the table {queue.adapter.store.table}" if event == "kill" else ""
+def _deletes(queue: Queue, event: str, rows: str) -> str:
+    return f", and delete {rows} of the table {queue.adapter.store.table}" if event == "kill" else ""
 
 
 def act(
@@ -211,7 +214,7 @@ def act(
         content = {"event": event, "filter": filter, **numbers, "tasks": told}
         return Answer(content, table(queue, told), f"{event} would move {n} tasks{looked}")
     if event in DESTROY or sys.stdin.isatty():
-        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event)}?", yes)
+        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event, 'their rows')}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)
     skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
     left = "" if operation.state == "done" else "; it was cancelled, and the same command moves the others"
