@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import sys
 
+EXTRAS = {"prometheus_client": "metrics", **dict.fromkeys(("uvicorn", "starlette", "jinja2", "markupsafe"), "serve")}
+EXTRAS |= dict.fromkeys(("typer", "click", "rich"), "cli")  # by module: the extra that has it
+
 
 def main() -> None:
     """Run the command line. Exits with 1 for an error, and with 2 for wrong use; docs/cli.md has all codes."""
-    try:
-        from xq.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name not in ("typer", "click", "rich"):
-            raise
-        sys.exit(f"xq: the command line needs {error.name}: pip install '.[cli]' in the checkout of xq")
     from xq.core.errors import Error
 
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # an encoding may lack characters
     try:
         try:
+            from xq.cli.app import app
+
             app(prog_name="xq")
         finally:
             sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name not in EXTRAS:
+            raise
+        sys.exit(f"xq: {name} is not installed: pip install '.[{EXTRAS[name]}]' in the checkout of xq")
     except Error as error:
         print("xq:", *str(error).split(), file=sys.stderr)
         sys.exit(1)

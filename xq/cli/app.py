@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xq.cli import acts, queues, tasks, tubes, watch, work
-from xq.cli.output import Answer
+from xq.cli import queues as q
+from xq.cli import tasks as t
+from xq.cli import watch, work
 from xq.cli.targets import Json, Target, connected, public
+from xq.cli.tubes import tubes
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
@@ -42,8 +44,11 @@ app = typer.Typer(
 )
 
 
-def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
-    """Return a function for Typer: TARGET instead of the queue, the other arguments of `do`, and --json."""
+def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for Typer. Of one on a queue: TARGET instead of it, the other arguments of `do`, and --json."""
+    first, *own = inspect.signature(do, eval_str=True).parameters.values()
+    if first.name != "queue":
+        return do
 
     def run(target: Target, json: Json = False, **given: Any) -> None:
         with connected(target) as queue:
@@ -51,7 +56,6 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()
-    _, *own = inspect.signature(do, eval_str=True).parameters.values()
     parameters = [target, *own, json]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -59,10 +63,11 @@ def on_a_queue(do: Callable[..., Answer]) -> Callable[..., None]:
     return run
 
 
-PANELS: dict[str, list[Callable[..., None]]] = {
-    "Tasks": [*map(on_a_queue, (*tasks.ON_A_QUEUE, *acts.ON_A_QUEUE))],
-    "Queues": [queues.stats, queues.upgrade, tubes.tubes, *map(on_a_queue, queues.ON_A_QUEUE)],
-    "Monitoring": [watch.top, watch.tail, watch.health, *map(on_a_queue, watch.ON_A_QUEUE), work.serve, work.metrics],
+PANELS: dict[str, list[Any]] = {
+    "Tasks": [t.put, t.peek, t.list_, t.failures, t.history, t.dig, *t.MOVES, t.act],
+    "Queues": [q.stats, q.upgrade, tubes, q.sessions, q.schedules, q.schedule, q.pause, q.resume, q.sweep, q.recount]
+    + [q.reset, q.truncate, q.install, q.uninstall, q.check, q.ddl],
+    "Monitoring": [watch.top, watch.tail, q.health, watch.why, watch.doctor, work.serve, work.metrics],
     "Workers": [work.worker],
 }
 
@@ -86,6 +91,6 @@ def xq(
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(cls=plain(TyperCommand), rich_help_panel=panel)(command)
+        app.command(cls=plain(TyperCommand), rich_help_panel=panel)(adapted(command))
 for point in entry_points(group=ADAPTERS):
     point.load()(app)

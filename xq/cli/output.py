@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import typer
+from rich.cells import cell_len, set_cell_size
 
 from xq.core.errors import Error
 
@@ -47,7 +48,9 @@ class Answer(NamedTuple):
         if json:
             print(json_text(self.content))
         else:
-            print_lines([self.content] if self.lines is None else self.lines)
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize  # a pipe has no width
+            for line in lines_of([self.content] if self.lines is None else self.lines, width):
+                print(line)
         if self.words and (self.code or not json):
             say(self.words)
         if self.code:
@@ -67,18 +70,16 @@ def json_text(content: Any, indent: int | None = 2) -> str:
     return parser.dumps(known, indent=indent, ensure_ascii=ascii)
 
 
-def print_lines(lines: Iterable[Any]) -> None:
-    """Print lines and tables. A terminal has a width; what reads a pipe gets every value whole."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+def lines_of(lines: Iterable[Any], width: int) -> Iterator[str]:
+    """Yield lines, and those of tables, without control characters."""
     for line in lines:
-        for text in [printable(line)] if isinstance(line, str) else table(line, width):
-            print(text)
+        yield from [printable(line)] if isinstance(line, str) else table(line, width)
 
 
 class _Column(NamedTuple):
     texts: list[str]  # the name first
-    least: int  # columns of the screen
-    most: int
+    wide: int  # columns of the screen
+    is_text: bool
     is_number: bool
 
 
@@ -89,16 +90,15 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """
     for joined in (False, True):
         columns = _columns([_flat(row, joined) for row in rows])
-        left = width - sum(column.least for column in columns) - GAP * (len(columns) - 1)
-        if columns and left >= 0:
-            parts, texts = [], sum(column.least < column.most for column in columns)
-            for column in columns:
-                wide = min(column.most, column.least + left // max(texts, 1))
-                left, texts = left - wide + column.least, texts - (column.least < column.most)
-                parts.append([fitted(text, wide, column.is_number) for text in column.texts])
-            head, *others = ((" " * GAP).join(line) for line in zip(*parts, strict=True))
-            yield from (head.rstrip(), "─" * cells(head), *map(str.rstrip, others))
-            return
+        widest = max((column.wide for column in columns), default=0)
+        for most in range(max(LEAST, min(widest, width)), LEAST - 1, -1):
+            wide = [min(each.wide, most) if each.is_text else each.wide for each in columns]
+            if columns and sum(wide) + GAP * (len(wide) - 1) <= width:
+                parts = zip(columns, wide, strict=True)
+                cut = [[fitted(text, n, each.is_number) for text in each.texts] for each, n in parts]
+                head, *others = ((" " * GAP).join(line) for line in zip(*cut, strict=True))
+                yield from (head.rstrip(), "─" * cell_len(head), *map(str.rstrip, others))
+                return
     for place, row in enumerate(rows):
         yield from ([""] if place else [])
         yield from block({name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")})
@@ -106,7 +106,7 @@ def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
 
 def block(texts: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each name and its text, which the terminal folds."""
-    most = max(map(cells, texts), default=0)
+    most = max(map(cell_len, texts), default=0)
     return (f"{fitted(name, most)}  {text}".rstrip() for name, text in texts.items())
 
 
@@ -114,8 +114,7 @@ def _flat(row: Mapping[str, Any], joined: bool) -> dict[str, Any]:
     """Return a row with its Fields as columns of their own, or joined to one text."""
     found: dict[str, Any] = {}
     for name, value in row.items():
-        is_one = joined or not isinstance(value, Fields)
-        found |= {name: value.text if isinstance(value, Fields) else value} if is_one else value
+        found |= value if isinstance(value, Fields) and not joined else {name: getattr(value, "text", value)}
     return found
 
 
@@ -124,25 +123,15 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if there := [value for value in values if value not in (None, "")]:
-            most = max(map(cells, texts := [name, *map(shown, values)]))
-            is_text = any(isinstance(value, (Text, dict, list)) for value in there)
-            least = min(most, max(LEAST, cells(name))) if is_text else most
-            found.append(_Column(texts, least, most, all(isinstance(value, (int, float)) for value in there)))
+            texts, is_text = [name, *map(shown, values)], any(isinstance(value, (Text, dict, list)) for value in there)
+            is_number = all(isinstance(value, (int, float)) for value in there)
+            found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_number))
     return found
-
-
-def cells(text: str) -> int:
-    """Return how many columns of the screen a text has."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:
     """Return a text of so many columns of the screen: cut, or with blanks behind it, or before it."""
-    from rich.cells import set_cell_size
-
-    if (blanks := width - cells(text)) < 0:
+    if (blanks := width - cell_len(text)) < 0:
         return f"{set_cell_size(text, width - 1)}…"
     return " " * blanks + text if right else text + " " * blanks
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json as parser
-import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, ask, moment, say
-from xq.cli.targets import Actor, Json, Queue, Reason, Target, Tube, Yes, all_of, connected, public
+from xq.cli.output import Answer, ask, moment, say, shown
+from xq.cli.targets import Actor, Json, Queue, Reason, Target, Targets, Tube, Yes, all_of, connected, public
 from xq.core.errors import Error
 from xq.core.words import NAMES
 
 MOST = 20  # words of a column that upgrade shows
+HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
 
 # numbers
@@ -30,37 +30,56 @@ def stats(target: Target, json: Json = False) -> None:
     for queue in all_of(target):
         with connected(queue):
             seen.append((queue.name, queue.stats(), queue.paused()))
-    (_numbers(*seen[0]) if len(seen) == 1 else _lines(seen)).print(json)
-
-
-def _numbers(name: str, numbers: Any, paused: list[str | None]) -> Answer:
+    if len(seen) > 1:
+        told = [{"queue": name, "counts": numbers.counts, "paused": paused} for name, numbers, paused in seen]
+        rows = [
+            {"queue": name, **{NAMES.get(state, state): n for state, n in numbers.counts.items()}}
+            | {"paused": pauses(paused)}
+            for name, numbers, paused in seen
+        ]
+        return Answer(told, [rows]).print(json)
+    ((_, numbers, paused),) = seen
+    parts = {"tasks": numbers, **numbers.tube}
     states = [
-        {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
-        | {tube: of.counts[state] for tube, of in numbers.tube.items()}
-        for state, n in numbers.counts.items()
+        {"state": f"{state} {NAMES.get(state, '')}"} | {part: of.counts[state] for part, of in parts.items()}
+        for state in numbers.counts
     ]
     moves = [
-        {"transition": move, "times": n} | {tube: of.transition.get(move, 0) for tube, of in numbers.tube.items()}
-        for move, n in numbers.transition.items()
+        {"transition": move} | {part: of.transition.get(move, 0) for part, of in parts.items()}
+        for move in numbers.transition
     ]
-    words = "\n".join(f"{name if tube is None else f'the tube {tube}'} is paused" for tube in paused)
-    return Answer({**numbers.model_dump(exclude_defaults=True), "paused": paused}, [states, "", moves], words)
-
-
-def _lines(seen: list[tuple[str, Any, list[str | None]]]) -> Answer:
-    told = [{"queue": name, "counts": numbers.counts, "paused": paused} for name, numbers, paused in seen]
-    rows = [
-        {"queue": name}
-        | {NAMES.get(state, state): n for state, n in numbers.counts.items()}
-        | {"paused": pauses(paused)}
-        for name, numbers, paused in seen
-    ]
-    return Answer(told, [rows])
+    content = {**numbers.model_dump(exclude_defaults=True), "paused": paused}
+    words = f"paused: {pauses(paused)}" if paused else ""
+    return Answer(content, [states, "", moves], words).print(json)
 
 
 def pauses(paused: list[str | None]) -> str:
     """Return what is paused, for a line."""
     return ", ".join("the queue" if tube is None else tube for tube in paused)
+
+
+def health(
+    targets: Targets,
+    max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
+    max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
+    json: Json = False,
+) -> None:
+    """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
+    told = []
+    for target in targets:
+        try:
+            found = all_of(target)
+            for queue in found:
+                with connected(queue):
+                    state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
+                of = f"#{queue.name}" if len(found) > 1 else ""
+                told.append({"target": public(target) + of, "state": state, "sentence": sentence})
+        except Error as error:
+            # A wrong name or definition has a class of its own, what the database says has none.
+            state, sentence = "unreachable" if type(error) is Error else "error", " ".join(str(error).split())
+            told.append({"target": public(target), "state": state, "sentence": sentence})
+    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
+    Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 
 
 def sessions(queue: Queue) -> Answer:
@@ -76,9 +95,7 @@ def sessions(queue: Queue) -> Answer:
 def schedules(queue: Queue) -> Answer:
     """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
     names = ("name", "spec", "last", "next", "task", "paused", "overdue")
-    found = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
-    marks = ("paused", "overdue")
-    return Answer(found, [[each | {mark: mark if each[mark] else "" for mark in marks} for each in found]])
+    return Answer([{name: getattr(each, name) for name in names} for each in queue.schedules()])
 
 
 def schedule(
@@ -89,71 +106,59 @@ def schedule(
     actor: Actor = None,
 ) -> Answer:
     """Put the task of a schedule now, pause its firings, or resume them."""
-    if what not in (does := {"run": "has put its task", "pause": "is paused", "resume": "is resumed"}):
-        raise typer.BadParameter(f"{what} is none of {', '.join(does)}")
+    if what not in ("run", "pause", "resume"):
+        raise typer.BadParameter(f"{what} is none of run, pause, resume")
     if not getattr(queue, f"{what}_schedule")(name, actor=actor, reason=reason):
         raise Error(f"{queue.name} has no schedule {name}: xq schedules lists them")
-    return Answer({what: name}, [], f"the schedule {name} {does[what]}")
+    return Answer({what: name}, [], f"{what}: the schedule {name}")
 
 
-# what a method of the queue does
+def pause(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+    """Stop all takes from a queue, or from one tube, until resume."""
+    queue.pause(tube, actor=actor, reason=reason)
+    return _paused(queue)
 
 
-def _pauses(name: str, done: str, help: str) -> Callable[..., Answer]:
-    def call(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
-        from xq.operators.filters import quoted
-
-        was = tube in queue.paused()
-        getattr(queue, name)(tube, actor=actor, reason=reason)
-        of, still = queue.name if tube is None else f"the tube {tube} of {queue.name}", pauses(queue.paused())
-        words = f"{of} is {done}" if was or name == "pause" else f"{of} was not paused"
-        if name == "resume" and still:
-            words += f"; still paused: {still}"
-        elif tube is not None and not queue.find(f"tube:{quoted(tube)}", 1).tasks:
-            words += "; no task is in it now"
-        return Answer({"paused": queue.paused()}, [], words)
-
-    call.__name__, call.__doc__ = name, help
-    return call
+def resume(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+    """End a pause."""
+    queue.resume(tube, actor=actor, reason=reason)
+    return _paused(queue)
 
 
-def _calls(name: str, key: str, words: str, help: str, question: str = "") -> Callable[..., Answer]:
-    """Return the command that calls a method of a queue, and asks before if there is a question."""
-
-    def call(queue: Queue) -> Answer:
-        result = getattr(queue, name)()
-        return Answer({key: queue.name if result is None else result}, [], words.format(n=result, name=queue.name))
-
-    def asked(queue: Queue, yes: Yes = False) -> Answer:
-        n = queue.count() if "{n" in question else ""
-        ask(question.format(n=n, name=queue.name, table=queue.adapter.store.table), yes)
-        return call(queue)
-
-    made = asked if question else call
-    made.__name__, made.__doc__ = name, help
-    return made
+def _paused(queue: Queue) -> Answer:
+    paused = queue.paused()
+    return Answer({"paused": paused}, [], f"paused: {pauses(paused) or 'nothing'}")
 
 
-METHODS = [
-    _pauses("pause", "paused", "Stop all takes from a queue, or from one tube, until resume."),
-    _pauses("resume", "resumed", "End a pause."),
-    _calls("sweep", "moved", "{n:,} tasks moved", "Move the tasks that are due, and fire schedules, as workers do."),
-    _calls("recount", "recounted", "{name} is counted anew", "Set the counters to what the table holds."),
-    _calls(
-        "reset",
-        "reset",
-        "the transitions of {name} are counted from now on",
-        "Set the counters of transitions to zero. Those of the states stay.",
-        "Set the counters of the transitions of {name} to zero?",
-    ),
-    _calls(
-        "truncate",
-        "deleted",
-        "{n:,} tasks deleted",
-        "Delete all tasks, in whatever state they are.",
-        "Delete all {n:,} tasks of {name}, and their rows of the table {table}?",
-    ),
-]
+# the installation, and what it counts
+
+
+def sweep(queue: Queue) -> Answer:
+    """Move the tasks that are due, and fire schedules, as workers do."""
+    n = queue.sweep()
+    return Answer({"moved": n}, [], f"{n:,} tasks moved")
+
+
+def recount(queue: Queue) -> Answer:
+    """Set the counters to what the table holds."""
+    queue.recount()
+    return Answer({"recounted": queue.name}, [], f"{queue.name} is counted anew")
+
+
+def reset(queue: Queue, yes: Yes = False) -> Answer:
+    """Set the counters of transitions to zero. Those of the states stay."""
+    ask(f"Set the counters of the transitions of {queue.name} to zero?", yes)
+    queue.reset()
+    return Answer({"reset": queue.name}, [], f"the transitions of {queue.name} are counted from now on")
+
+
+def truncate(queue: Queue, yes: Yes = False) -> Answer:
+    """Delete all tasks, in whatever state they are."""
+    table = queue.adapter.store.table
+    ask(f"Delete all {queue.count():,} tasks of {queue.name}, and their rows of the table {table}?", yes)
+    n = queue.truncate()
+    return Answer({"deleted": n}, [], f"{n:,} tasks deleted")
+
 
 OnlineOption = Annotated[bool, Option("--online", help="Beside writers: none waits for longer than a second.")]
 
@@ -209,14 +214,17 @@ def upgrade(
     """Make a plain table a queue: print its model in Python, and install it after asking."""
     from xq.adapters.peewee.tables import new_columns, source, upgraded, words
 
-    columns, on = {"status": status, **pairs(field or ())}, pairs(split(features), alone=True)
-    there, own = words(url, name, columns["status"]), pairs(split(statuses), read=str)
+    columns, on = {"status": status, **pairs(field or ())}, pairs(features.split(","), alone=True)
+    there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)
     if there:
         found = [f"{word!r} {n:,}" for word, n in there.items()]
         say(f"the column {columns['status']} has {', '.join(found[:MOST])}{', ...' if len(found) > MOST else ''}")
     queue = upgraded(url, name, columns, on, own)
-    if there and queue.machine.ack_deletes and not delete_done and _keeps(name, yes):
-        queue = upgraded(url, name, columns, on | {"keep": True}, own)
+    if there and queue.machine.ack_deletes and not delete_done:
+        raise typer.BadParameter(
+            f"the table {name} has rows, and an ack deletes the row of its task: say what you want: --features keep "
+            "leaves it, --features zombie=3600 for an hour, --delete-done deletes it"
+        )
     program = source(url, name, queue)
     Answer({"model": program, "words": there}, [program]).print(json)
     if not own and there.keys() - {*queue.machine.states}:
@@ -230,20 +238,6 @@ def upgrade(
     say(f"{name} is a queue{f', with the new columns {added}' if added else ''}: xq stats '{public(url)}#{name}'")
 
 
-def _keeps(name: str, yes: bool) -> bool:
-    """Ask whether an ack keeps the row. Refuses without a terminal, or with --yes."""
-    what = f"the table {name} has rows, and an ack deletes the row of its task"
-    if yes or not sys.stdin.isatty():
-        remedies = "--features keep leaves it, --features zombie=3600 for an hour, --delete-done deletes it"
-        raise typer.BadParameter(f"{what}: say what you want: {remedies}")
-    return typer.confirm(f"{what}. Keep it instead, as done (the feature keep)?", default=True, err=True)
-
-
-def split(text: str) -> Iterable[str]:
-    """Return the parts of a list with commas."""
-    return filter(None, map(str.strip, text.split(",")))
-
-
 def data(text: str) -> Any:
     """Return a value that is written in JSON, else the text."""
     try:
@@ -254,19 +248,8 @@ def data(text: str) -> Any:
 
 def pairs(texts: Iterable[str], alone: object = None, read: Callable[[str], Any] = data) -> dict[str, Any]:
     """Return NAME=VALUE as a dictionary, and NAME as one with the value `alone`, unless that is None."""
-    found = {name: read(value) if equals else alone for name, equals, value in (text.partition("=") for text in texts)}
+    parts = (text.strip().partition("=") for text in texts if text.strip())
+    found = {name: read(value) if equals else alone for name, equals, value in parts}
     if wrong := [name for name, value in found.items() if not name or value in (None, "")]:
         raise typer.BadParameter(f"it is called with NAME=VALUE, not with {wrong[0]}")
     return found
-
-
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (
-    sessions,
-    schedules,
-    schedule,
-    *METHODS,
-    install,
-    uninstall,
-    check,
-    ddl,
-)

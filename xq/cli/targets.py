@@ -6,15 +6,14 @@ import difflib
 import getpass
 import importlib
 import pkgutil
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from typer import Argument, BadParameter, Context, Option, echo
+from typer import Argument, BadParameter, Option, echo
 
 from xq.core.errors import BadValue, Error, shown
 
@@ -27,10 +26,6 @@ else:  # it is imported when a command runs: --help does without
 
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
 ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
-
-
-class Unreachable(Error):
-    """The database does not answer, or fails."""
 
 
 def found(text: str) -> Any:
@@ -56,7 +51,7 @@ def found(text: str) -> Any:
         within = [each for each in places if each.filename not in ON_THE_WAY and not each.filename.startswith("<")]
         at = f" ({within[-1].filename}, line {within[-1].lineno})" if within else ""
         what = f"{type(error).__name__}: {error}{at}{f'; is it {near[0]}?' if near else ''}"
-        raise Error(f"{text} cannot be imported from this directory: {what}") from error
+        raise BadValue(f"{text} cannot be imported from this directory: {what}") from error
 
 
 def queue_in(thing: Any, text: str) -> Queue:
@@ -69,7 +64,7 @@ def queue_in(thing: Any, text: str) -> Queue:
             return each
         if isinstance(each, Worker):
             return each.queue
-    raise Error(
+    raise BadValue(
         f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
         "For a plain function there is xq worker module:function --queue module:Model"
     )
@@ -82,17 +77,7 @@ def queue_named(text: str) -> Queue:
     from xq.adapters.peewee.tables import queue_of
 
     where, _, table = text.partition("#")
-    with _reached():
-        return queue_of(where, table)
-
-
-@contextmanager
-def _reached() -> Iterator[None]:
-    """Raise Unreachable for an error of the database, which is neither a wrong name nor a wrong definition."""
-    try:
-        yield
-    except Error as error:
-        raise (Unreachable(str(error)) if type(error) is Error else error) from error.__cause__
+    return queue_of(where, table)
 
 
 def all_of(text: str, or_none: bool = False) -> list[Queue]:
@@ -101,8 +86,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
         return [queue_named(text)]
     from xq.adapters.peewee.tables import queues_of
 
-    with _reached():
-        _, queues, left_out = queues_of(text)
+    _, queues, left_out = queues_of(text)
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
     return queues if queues or or_none else [queue_named(text)]  # which says what is missing
@@ -140,7 +124,7 @@ def connected(target: Queue | str) -> Iterator[Queue]:
             # MariaDB has a number before the reason, PostgreSQL the row behind it.
             why = str(error.args[-1] if error.args else error).partition("\n")[0]
             raise Error(f"the table of {queue.name} does not accept the task: {why}") from error
-        raise Unreachable(f"the database of {queue.name} fails: {error}") from error
+        raise Error(f"the database of {queue.name} fails: {error}") from error
 
 
 def key_of(queue: Queue, text: str | None) -> Any:
@@ -151,35 +135,12 @@ def key_of(queue: Queue, text: str | None) -> Any:
 # arguments and options
 
 
-def _completed(values: Callable[[Queue], Iterable[str]]) -> Callable[[Context, str], list[str]]:
-    """Return what completes a word. A line that is being typed is wrong more often than not: then nothing does."""
-
-    def complete(context: Context, incomplete: str) -> list[str]:
-        words = re.sub(" ?: ?", ":", " ".join(context.args)).split()  # bash splits words at a colon
-        target = next((word for word in words if ":" in word), "")
-        with suppress(BaseException), connected(target) as queue:
-            return sorted(value for value in values(queue) if value.lower().startswith(incomplete.lower()))
-        return []
-
-    return complete
-
-
 def _or_the_user(actor: str | None) -> str | None:
     """Return who acts: as given, or the user of the system; None if that has no name."""
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser() if actor is None else actor
     return None
 
-
-def _tubes_of(queue: Queue) -> set[str]:
-    """Return the tubes that are counted, those that are paused, and those of the first tasks."""
-    first = queue.find("", 200).tasks if "tube" in queue.roles else []
-    found = [dict(queue.adapter.tasks.data(task))[queue.roles["tube"]] for task in first]
-    return {*queue.stats().tube, *filter(None, [*queue.paused(), *found])}
-
-
-_states = _completed(lambda queue: queue.machine.states)
-_tubes = _completed(_tubes_of)
 
 TARGET = "module:Model, seen from the working directory; or a queue of a database, as sqlite:///app.db#orders"
 Target = Annotated[str, Argument(metavar="TARGET", help=TARGET)]
@@ -188,8 +149,7 @@ Key = Annotated[str, Argument(metavar="KEY", help="the key of a task; one of sev
 AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one task")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-State = Annotated[str | None, Option("--state", "-s", help="A state, by its letter.", autocompletion=_states)]
-Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.", autocompletion=_tubes)]
+Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
 Reason = Annotated[str | None, Option(help="Why, for the history.")]
 Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
 Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]

@@ -1,24 +1,27 @@
-"""Commands for tasks: put them, look at them, and move them one by one."""
+"""Commands for tasks: put them, look at them, and move them: one by one, or all that a filter shows, in chunks."""
 
 from __future__ import annotations
 
 import json as parser
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, Fields, Text, ask, block, moment, say, shown
-from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, State, Tube, Wanted, Yes, key_of
+from xq.cli.output import Answer, Fields, Text, ask, block, moment, shown
+from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, Wanted, Yes, key_of
 from xq.core.errors import BadValue, Error
 from xq.core.words import counted, lasting
 
-PER_PUT = 1_000  # tasks that one statement puts
+if TYPE_CHECKING:
+    from xq.operators.operations import Operation
+
 MOST = 200  # characters of a value that people see
+DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
 def put(
@@ -28,25 +31,24 @@ def put(
     ttl: Annotated[float | None, Option(help="Seconds until it is dropped.")] = None,
     ttr: Annotated[float | None, Option(help="Seconds that a worker has for it.")] = None,
 ) -> Answer:
-    """Put a task, and print its key."""
+    """Put a task, and print its key; of the lines of stdin all, or none."""
     given = {"delay": delay, "ttl": ttl, "ttr": ttr}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    lines, n, last = ((at, text) for at, text in enumerate(sys.stdin, 1) if text.strip()), 0, 0
+    texts = (
+        {f"line {at:,}: ": text for at, text in enumerate(sys.stdin, 1) if text.strip()} if task == "-" else {"": task}
+    )
+    tasks = [_object(text, where) for where, text in texts.items()]
     try:
-        if task != "-":
-            told = described(queue, queue.put(_object(task), **options))
-            return Answer(told, [key_text(told["key"])])
-        while batch := list(islice(lines, PER_PUT)):
-            n += len(queue.put_many([_object(text, f"line {at:,}: ") for at, text in batch], **options))
-            last = batch[-1][0]
-    except BaseException as error:
-        if n:
-            say(f"{n:,} tasks are put, those of the lines up to {last:,}: go on behind these")
-        raise (Error(str(error)) if isinstance(error, BadValue) else error) from error
-    return Answer({"put": n}, [], f"{n:,} tasks put")
+        put = queue.put_many(tasks, **options)
+    except BadValue as error:
+        raise Error(str(error)) from error
+    if task == "-":
+        return Answer({"put": len(put)}, [], f"{len(put):,} tasks put")
+    told = described(queue, put[0])
+    return Answer(told, [key_text(told["key"])])
 
 
-def _object(text: str, where: str = "") -> dict[str, Any]:
+def _object(text: str, where: str) -> dict[str, Any]:
     try:
         found = parser.loads(text.removeprefix("\ufeff"))  # a file of Windows may begin so
     except ValueError as error:
@@ -71,8 +73,6 @@ def peek(queue: Queue, key: Key) -> Answer:
 def list_(
     queue: Queue,
     wanted: Wanted = "",
-    state: State = None,
-    tube: Tube = None,
     n: Many = 50,
     after: Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")] = None,
 ) -> Answer:
@@ -80,10 +80,7 @@ def list_(
 
     The table has the first 200 characters of each value, and --json the whole.
     """
-    from xq.operators.filters import Term
-
-    short = [Term(name, "=", (value,)) for name, value in (("state", state), ("tube", tube)) if value is not None]
-    page = queue.find(" ".join(map(str, [wanted, *short])), n, after)
+    page = queue.find(wanted, n, after)
     told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
     words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
     words += "" if page.ended else f"; there may be more: --after {page.next}"
@@ -157,22 +154,21 @@ def dig(
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
     """Return the command that moves one task."""
 
-    def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None) -> Answer:
+    def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
         from xq.operators.operations import act_on
 
         task = key_of(queue, key)
+        if name in DESTROY:
+            state = described(queue, queue.peek(task))["state"]
+            ask(
+                f"{name.capitalize()} task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}?",
+                yes,
+            )
         with queue.acting(actor, reason):
             return _moved(queue, [act_on(queue, name, task)], done)
 
-    def asked(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
-        told = described(queue, queue.peek(key_of(queue, key)))
-        rows = f", and delete its row of the table {queue.adapter.store.table}" if name == "kill" else ""
-        ask(f"{name.capitalize()} task {key} of {queue.name}, which is {told['state']}{rows}?", yes)
-        return move(queue, key, reason, actor)
-
-    made = asked if name in ("kill", "release") else move
-    made.__name__, made.__doc__ = name, help
-    return made
+    move.__name__, move.__doc__ = name, help
+    return move
 
 
 MOVES = [
@@ -186,6 +182,61 @@ MOVES = [
 def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
     told = [described(queue, each) for each in tasks]
     return Answer(told, [], f"{done}: {', '.join(key_text(each['key']) for each in told) or 'none'}")
+
+
+def _deletes(queue: Queue, event: str, rows: str) -> str:
+    return f", and delete {rows} of the table {queue.adapter.store.table}" if event == "kill" else ""
+
+
+def act(
+    queue: Queue,
+    event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
+    filter: Annotated[str, Argument(metavar="[FILTER]", help="which tasks, as 'state:buried error:Timeout'")] = "",
+    every: Annotated[bool, Option("--all", help="All tasks, without a filter.")] = False,
+    reason: Reason = None,
+    actor: Actor = None,
+    delay: Annotated[float | None, Option(help="Seconds until the tasks are ready.")] = None,
+    chunk: Annotated[int, Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would move, and move nothing.")] = False,
+    yes: Yes = False,
+) -> Answer:
+    """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks. Ctrl-C ends it after its chunk."""
+    if every == bool(filter.strip()):
+        raise typer.BadParameter("say which tasks: a FILTER, or --all")
+    options: dict[str, Any] = {} if delay is None else {"delay": delay}
+    operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
+    preview = operation.preview
+    n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
+    if dry_run:
+        told = [described(queue, each) for each in preview.tasks]
+        numbers = {"n": preview.n, "exact": preview.exact, "looked": preview.looked}
+        looked = f", looked at {preview.looked:,} rows" if preview.looked else ""
+        content = {"event": event, "filter": filter, **numbers, "tasks": told}
+        return Answer(content, table(queue, told), f"{event} would move {n} tasks{looked}")
+    if event in DESTROY or sys.stdin.isatty():
+        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event, 'their rows')}?", yes)
+    _run(operation, preview.n / chunk if preview.exact else None)
+    skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
+    left = "" if operation.state == "done" else "; it was cancelled, and the same command moves the others"
+    return Answer(operation.as_dict(), [], f"{event}: {operation.done:,} tasks moved{skipped}{left}", int(bool(left)))
+
+
+def _run(operation: Operation[Any], chunks: float | None) -> None:
+    """Run an operation, with its progress on a terminal. The first Ctrl-C cancels it, a second one is as ever."""
+    from rich.console import Console
+    from rich.progress import track
+
+    def cancel(*_: object) -> None:
+        operation.cancel()
+        signal.signal(signal.SIGINT, before)
+
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        for _ in track(operation, operation.event, chunks, console=console, transient=True, disable=hidden):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # tasks and transitions, as documents and in tables
@@ -268,6 +319,3 @@ def spent(seconds: float | None) -> str:
 def by(told: dict[str, Any]) -> str:
     """Return who made a transition, and why."""
     return ": ".join(filter(None, (told["actor"], told["reason"])))
-
-
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (put, peek, list_, failures, history, dig, *MOVES)

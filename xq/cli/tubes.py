@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from xq.cli.output import Answer, ask, json_text, shown
 from xq.cli.queues import data, pairs
-from xq.cli.targets import Json, Yes, found
+from xq.cli.targets import Json, Yes
 
 # What each method of a tube is called with. Those that destroy ask first.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
@@ -24,7 +24,6 @@ def tubes(
     command: Annotated[str, Argument(help=f"list, create, {', '.join(ON_A_TUBE)}")] = "list",
     tube: Annotated[str, Argument(metavar="[TUBE]")] = "",
     given: Annotated[list[str] | None, Argument(metavar="[...]", help="as the command takes it")] = None,
-    imports: Annotated[list[str] | None, Option("--import", help="A module whose Tubes has types of its own.")] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -32,13 +31,8 @@ def tubes(
     from xq import Tubes
     from xq.adapters.peewee.tables import database_errors
 
-    all_tubes = Tubes(url)
-    theirs = [each for module in imports or () for each in vars(found(module)).values() if isinstance(each, Tubes)]
-    for name, driver in [driver for each in theirs for driver in each.driver.items()]:
-        if name not in all_tubes.driver:
-            all_tubes.register_driver(name, driver)
     with database_errors():
-        _answer(all_tubes, command, tube, given or [], yes).print(json)
+        _answer(Tubes(url), command, tube, given or [], yes).print(json)
 
 
 def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool) -> Answer:
@@ -52,7 +46,7 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
             each: {"type": kind} | (tube[each].statistics()["tasks"] if kind in all_tubes.driver else {})
             for each, kind in kinds.items()
         }
-        missing = "{}: its type {!r} is not registered here: --import the module that does so"
+        missing = "{}: its type {!r} is registered in its own program only"
         hidden = [missing.format(each, kind) for each, kind in kinds.items() if kind not in all_tubes.driver]
         rows = [{"tube": name} | {each: of.get(each) for each in COLUMNS} for name, of in told.items()]
         return Answer(told, [rows], "\n".join(hidden))

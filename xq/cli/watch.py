@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import re
-import select
 import sys
-import termios
 import time
-import tty
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from typer import Option
 
-from xq.cli.output import Answer, Text, json_text, printable, shown, table
+from xq.cli.output import Answer, Text, json_text, lines_of, shown
 from xq.cli.queues import pauses
-from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Targets, Unreachable, all_of, connected, key_of, public
+from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Wanted, connected, key_of
 from xq.cli.tasks import by, described, exactly, key_text, spent, transition
 from xq.cli.tasks import table as tasks
-from xq.core.errors import Error
 from xq.core.words import NAMES
 
 PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
-HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
-STANDS = 60  # seconds of a standstill, from which it is shown
 SPAN = 10  # looks over which rates are computed
 ROWS = 10  # tasks and errors that are shown
-KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
-STEPS = {"s": 1, "\x1b[B": 1, "\x1b[C": 1, "\x1b[A": -1, "\x1b[D": -1}  # to another state, also by arrows
 
 Looks = deque[tuple[float, Counter[str]]]  # when each was, and how often each transition had been made
 
@@ -89,79 +79,33 @@ def doctor(queue: Queue) -> Answer:
     return Answer([each._asdict() for each in found], lines, "" if found else "nothing is wrong", int(wrong))
 
 
-def health(
-    targets: Targets,
-    max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
-    max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
-    json: Json = False,
-) -> None:
-    """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
-    told = []
-    for target in targets:
-        try:
-            found = all_of(target)
-            for queue in found:
-                with connected(queue):
-                    state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
-                of = f"#{queue.name}" if len(found) > 1 else ""
-                told.append({"target": public(target) + of, "state": state, "sentence": sentence})
-        except Error as error:
-            state, sentence = "unreachable" if isinstance(error, Unreachable) else "error", " ".join(str(error).split())
-            told.append({"target": public(target), "state": state, "sentence": sentence})
-    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
-    Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
-
-
 # live
 
 
 def top(
     target: Target,
+    wanted: Wanted = "state:R",
     every: Annotated[float, Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, Option("--once", help="Look once, and end.")] = False,
     json: Json = False,
 ) -> None:
-    """Show a queue live: numbers, rates, waits, tasks. Keys: s or an arrow for another state, p to pause, q to end."""
+    """Show a queue live: numbers, rates, waits, and the first tasks of a filter. Ctrl-C ends it."""
     with connected(target) as queue:
-        states, looks, place, paused = list(queue.machine.states), Looks(maxlen=SPAN), 0, False
-        if once or json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            told = _look(queue, states[0], looks)
+        looks = Looks(maxlen=SPAN)
+        if once or json or not sys.stdout.isatty():
+            told = _look(queue, wanted, looks)
             return Answer(told, _screen(queue, told)).print(json)
         from rich.live import Live
         from rich.text import Text as Line
 
-        with _keys() as pressed, Live(auto_refresh=False, screen=True) as live:
+        with suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=True) as live:
             while True:
-                if not paused:
-                    lines = _screen(queue, _look(queue, states[place % len(states)], looks))
-                    width = live.console.width
-                    texts = ([line] if isinstance(line, str) else table(line, width) for line in lines)
-                    live.update(Line("\n".join(printable(text) for part in texts for text in part)), refresh=True)
-                for key in pressed(every):
-                    if key == "q":
-                        return None
-                    paused ^= key == "p"
-                    place += STEPS.get(key, 0)
+                lines = lines_of(_screen(queue, _look(queue, wanted, looks)), live.console.width)
+                live.update(Line("\n".join(lines)), refresh=True)
+                time.sleep(every)
 
 
-@contextmanager
-def _keys() -> Iterator[Callable[[float], list[str]]]:
-    """Yield a function that waits so many seconds for keys, pressed without Enter, and returns them."""
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-
-    def pressed(seconds: float) -> list[str]:
-        there, _, _ = select.select([terminal], [], [], seconds)
-        return KEY.findall(os.read(terminal, 1024).decode(errors="replace")) if there else []
-
-    tty.setcbreak(terminal)
-    try:
-        yield pressed
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
+def _look(queue: Queue, wanted: str, looks: Looks) -> dict[str, Any]:
     """Return what top shows, with rates since the first of the last looks."""
     numbers, inspection = queue.stats(), queue.adapter.inspection
     looks.append((time.monotonic(), Counter(numbers.transition)))
@@ -169,6 +113,7 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
     _, oldest, standstill = inspection.ready()
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
+    page = queue.find(wanted, ROWS)
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
@@ -179,18 +124,19 @@ def _look(queue: Queue, state: str, looks: Looks) -> dict[str, Any]:
         "sessions": len(inspection.online()),
         "paused": queue.paused(),
         "errors": {group.title: group.count for group in failed},
-        "state": state,
-        "tasks": [described(queue, each) for each in queue.by_state(queue.statuses[state], ROWS)],
+        "filter": wanted,
+        "tasks": [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)],
     }
 
 
 def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     """Yield lines and tables."""
+    from xq.operators.doctor import LONG
     from xq.operators.inspection import Age
 
     rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
     since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
-    since += f"   none taken for {spent(told['standstill'])}" if (told["standstill"] or 0) >= STANDS else ""
+    since += f"   none taken for {spent(told['standstill'])}" if (told["standstill"] or 0) >= LONG else ""
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 
@@ -207,8 +153,5 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     if told["errors"]:
         yield ""
         yield [{"buried": n, "error": Text(error)} for error, n in told["errors"].items()]
-    yield f"\nin {told['state']}, the next ones first"
+    yield f"\n{told['filter']}"
     yield from tasks(queue, told["tasks"])
-
-
-ON_A_QUEUE: tuple[Callable[..., Answer], ...] = (why, doctor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -22,19 +22,10 @@ Several = list[str] | None
 LINES = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # of the log
 
 
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Run the imports of the block; without the packages of an extra end the program with what to do."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise Error(f"{error.name} is not installed: pip install '.[{name}]' in the checkout of xq") from error
-
-
 def metrics(targets: Targets) -> None:
     """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
-    with extra("metrics"):
-        from xq.metrics import Metrics
+    from xq.metrics import Metrics
+
     read = Metrics([queue_named(target) for target in targets], past=True, fresh_for=60)
     body, _ = read.scrape()
     print(body.decode(), end="")
@@ -75,8 +66,8 @@ def worker(
         assignments += [assignment_of(thing, None, tube)] if alone else assignments_of(handlers[0].queue, None, tube)
     serves: AbstractContextManager[object] = nullcontext()
     if metrics_port is not None:
-        with extra("metrics"):
-            from xq.metrics import serving
+        from xq.metrics import serving
+
         serves = serving([each.worker for each in assignments], metrics_host, metrics_port)
     with serves:
         run_assignments(assignments, until_empty, max_tasks)
@@ -101,11 +92,11 @@ def serve(
     activity: Annotated[str | None, Option(metavar="TABLE", help="That of `xq spark stream`, shown as a page.")] = None,
 ) -> None:
     """Serve a console in the browser: what is in the queues, what failed, and why, with buttons to mend it."""
-    with extra("serve"):
-        import uvicorn
+    import uvicorn
 
-        from xq.serve import app
-        from xq.serve.login import is_loopback
+    from xq.serve import app
+    from xq.serve.login import is_loopback
+
     if not is_loopback(host) and not token:
         raise Error(
             f"{host} is reached from other machines, so the console needs a token: set XQ_TOKEN in the "
