@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
-from xq.core.machine import READY, TAKEN
+from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import Connections
 
 
@@ -58,9 +58,14 @@ class Inspections(Selectors, Counters, HistoryTable):
 
     @property
     def durations(self) -> str:
-        """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`."""
-        spent = f"SELECT source, {self.since_before} AS dur_us FROM {self.side('history')} WHERE id > :since"
-        return f"SELECT source, dur_us FROM ({spent}) AS spent WHERE dur_us IS NOT NULL"
+        """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`.
+
+        The third column is 1 where the task came into the state before these transitions: then it was longer.
+        """
+        least, history = self.elapsed.format("MIN(at_us) OVER ()"), self.side("history")
+        spent = f"SELECT source, {self.since_before} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
+        longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
+        return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
 
     @property
     def any_row(self) -> str:

@@ -418,7 +418,7 @@ def test_why_says_what_holds_a_task(make, run):
     assert why(run, Task, 1) == [NOBODY]
     assert [each.id for each in Task.xq.take_many(2)] == [1, 3]
     assert why(run, Task, 1)[0].startswith("it is taken by the session ")
-    assert why(run, Task, 1)[1] == "its ttr ends in 60 s"
+    assert why(run, Task, 1)[1] == "its ttr ends in 60 s, unless its worker prolongs it"
     assert "its utube 'a' is busy with task 1" in why(run, Task, 2)
     assert why(run, Task, 4) == ["the limit of the feature rate is used up: it has a token in 60 s"]
     assert why(run, Task, 5) == ["it is waiting (W) until 2023-11-14 22:13:29 UTC, and becomes ready (R) in 9 s"]

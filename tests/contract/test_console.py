@@ -599,6 +599,25 @@ def test_after_ten_refused_tokens_within_a_minute_an_address_has_to_wait_and_all
     assert log_in(here).status_code == 303
 
 
+def test_an_address_counts_once_in_whatever_form_a_proxy_writes_it_and_no_header_renames_the_console(pages, caplog):
+    here = visitor(serve.app([pages], token=TOKEN, proxies=["10.0.0.0/8", "fd00::5"]), address="10.1.2.3")
+    forms = {
+        "198.51.100.7": ["198.51.100.7", "198.51.100.7:50123", "garbage, 198.51.100.7", "198.51.100.7, [fd00:0::5]:80"],
+        "2001:db8::/64": ["2001:db8::1", "[2001:0db8::2]:443", "2001:db8::3:1"],
+        "10.1.2.3": ["garbage\nline", "", "198.51.100.7, garbage"],
+    }
+    for address, texts_of_it in forms.items():
+        for n in range(10):
+            headers = {"X-Forwarded-For": texts_of_it[n % len(texts_of_it)], "Authorization": "Bearer wrong"}
+            assert here.get("/", headers=headers).status_code == 401, headers
+        assert here.get("/", headers=BEARER | {"X-Forwarded-For": texts_of_it[0]}).status_code == 429
+        assert caplog.messages[-1] == f"a token from {address} was refused"
+    evil = visitor(serve.app([pages]), host="evil.example")
+    assert evil.get("/", headers={"X-Forwarded-Host": "localhost"}).status_code == 400
+    with pytest.raises(xq.BadValue, match="addresses or networks"):
+        serve.app([pages], proxies=["proxy.internal"])
+
+
 ORIGINS: list[tuple[dict[str, str], bool]] = [
     ({"Sec-Fetch-Site": "same-origin"}, True),
     ({"Sec-Fetch-Site": "same-site"}, False),

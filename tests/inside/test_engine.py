@@ -19,7 +19,7 @@ from tests.steps import elsewhere, eventually, refers
 from tests.support import questions
 from xq.core import values
 from xq.engine import steps
-from xq.operators import doctor
+from xq.operators import doctor, inspection
 
 
 def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
@@ -150,3 +150,15 @@ def test_each_question_to_a_history_has_the_answer_of_the_document(make_shared):
     assert len(found) == 10
     for title, (sql, names, answers) in found.items():
         assert asked(Page, sql) == (names, answers), title
+
+
+def test_the_time_in_a_state_that_began_before_the_transitions_that_are_read_is_a_bound(make, monkeypatch):
+    Task = make({"history": True})
+    for seconds in (10, 5):
+        Task.put(task())
+        Task.xq.clock.tick(seconds)
+    Task.take()
+    of = Task.xq.adapter.inspection
+    assert of.times()["R"] == {50: (15.0, True), 99: (15.0, True)}
+    monkeypatch.setattr(inspection, "LAST", 2)
+    assert of.times()["R"] == {50: (5.0, False), 99: (5.0, False)}

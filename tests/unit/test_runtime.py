@@ -86,3 +86,6 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_where_nothing_moved(
     assert charts.chart([*past][1:], 0.0, 1).lines["finished"] == "M3570,4.0 L3585,34.0 M3600,34.0"
     assert found.points[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
     assert charts.chart([*past][:1], 0.0, 4).lines == {}
+    begun, row = charts.Past(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
+    begun.begin(60.0, 1_000.0, {"X-R": 1}, [row])
+    assert [*begun] == [(30.0, (0, 0, 0)), (45.0, (1, 0, 0))], "the bucket of the first transition"

@@ -117,7 +117,9 @@ def _look(queue: Queue, wanted: str, looks: Looks) -> dict[str, Any]:
     return {
         "counts": numbers.counts,
         "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
-        "seconds_in_state": {name: {f"p{at}": value for at, value in each.items()} for name, each in times.items()},
+        "seconds_in_state": {
+            name: {"p50": of[50].seconds, "p99": of[99].seconds, "exact": of[99].exact} for name, of in times.items()
+        },
         "oldest_ready": oldest and oldest.seconds,
         "oldest_ready_exact": oldest and oldest.exact,
         "standstill": standstill,
@@ -147,8 +149,9 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
     yield [
         {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
         | {"in/s": rate("", f"-{state}"), "out/s": rate(f"{state}-", "")}
-        | {name: spent(each) for name, each in told["seconds_in_state"].get(state, {}).items()}
+        | {name: f"{Age(of[name], of['exact'])}" if of else "" for name in ("p50", "p99")}
         for state, n in told["counts"].items()
+        for of in [told["seconds_in_state"].get(state)]
     ]
     if told["errors"]:
         yield ""

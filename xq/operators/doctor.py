@@ -99,7 +99,11 @@ class Doctor(Inspection):
             ends = self.database.bind().installation.end_of_unowned
             yield f"it has no owner, since another program wrote its status: it {ends}"
         if left is not None:
-            yield f"its ttr ends in {lasting(left)}" if left > 0 else "its ttr has passed: the next take releases it"
+            yield (
+                f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
+                if left > 0
+                else "its ttr has passed: the next take releases it"
+            )
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
@@ -209,8 +213,10 @@ class Doctor(Inspection):
             names = ", ".join(shown(name) for _, name in late[:LISTED])
             what = f"schedules that are due and have put no task: {len(late)} ({names}), the first for "
             yield Finding(what + lasting(late[0][0]), remedy)
-        for tube in self.pauses.listed():
-            yield Finding(f"the {'queue' if tube is None else f'tube {shown(tube)}'} is paused", self._resume(tube))
+        for tube, _, actor, reason in self.pauses.all():
+            by = f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
+            which = "queue" if tube is None else f"tube {shown(tube)}"
+            yield Finding(f"the {which} is paused{by}", self._resume(tube))
         if buried := self.counts().get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")

@@ -42,7 +42,7 @@ class Process(NamedTuple):
 
 
 class Age(NamedTuple):
-    """For how many seconds the oldest ready task has been ready; at least, if that is not `exact`."""
+    """For how many seconds a task has been in its state, or was; at least, if that is not `exact`."""
 
     seconds: float
     exact: bool
@@ -164,13 +164,20 @@ class Inspection:
         rows = self._run(dialect.transitions_after, since=id, n=n)
         return [dict(zip(dialect.history_columns, row, strict=True)) for row in rows]
 
-    def times(self) -> dict[str, dict[int, float]]:
-        """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions."""
-        found = defaultdict[str, list[float]](list)
-        for state, microseconds in self._run(self.database.dialect.durations, since=self.newest() - LAST):
-            found[state].append(microseconds / 1_000_000)
+    def times(self) -> dict[str, dict[int, Age]]:
+        """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
+
+        Of a task that came into its state before these transitions only a bound is known.
+        """
+        found, bounds = defaultdict[str, list[float]](list), set[str]()
+        for state, microseconds, longer in self._run(self.database.dialect.durations, since=self.newest() - LAST):
+            found[state].append(int(microseconds) / 1_000_000)
+            bounds |= {state} if longer else set()
         ranked = {state: sorted(values) for state, values in found.items()}  # by the nearest rank, as a report has them
-        return {state: {at: of[-(-len(of) * at // 100) - 1] for at in (50, 99)} for state, of in ranked.items()}
+        return {
+            state: {at: Age(of[-(-len(of) * at // 100) - 1], state not in bounds) for at in (50, 99)}
+            for state, of in ranked.items()
+        }
 
     # how long tasks wait
 
@@ -230,7 +237,7 @@ class Inspection:
         """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""
         try:
             (tasks, oldest, still), takers = self.ready(), self.takers()
-            buried, paused = self.counts().get("B", 0), None in self.pauses.listed()
+            buried, paused = self.counts().get("B", 0), self.pauses.listed()
         except Exception as error:
             if self.database.store.classify(error) not in PASSING:
                 raise
@@ -245,5 +252,6 @@ class Inspection:
             late = unknown or bool(oldest and oldest.seconds > max_age)
             if still is not None and still > max_age:
                 late, told = True, f"{told}; none was taken for {lasting(still)}"
-        told += f"; buried tasks: {buried:,}{'; the queue is paused' * paused}"
+        told += f"; buried tasks: {buried:,}"
+        told += "".join(f"; the {'queue' if tube is None else f'tube {tube}'} is paused" for tube in paused)
         return Health("failing" if buried > max_buried else "late" if late else "healthy", told)

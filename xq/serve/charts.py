@@ -39,6 +39,8 @@ class Past(deque[Totals]):
                 found.appendleft((at - ago, totals(counted)))
                 ago += BUCKET
             counted[f"{row.source}-{row.target}"] -= 1
+        if rows and ago <= SPAN:
+            found.appendleft((at - ago, totals(counted)))  # before the first of them
         self.extend(each for each in found if not self or each[0] > self[-1][0])
 
     def add(self, at: float, now: tuple[int, ...]) -> None:

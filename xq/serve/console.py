@@ -206,7 +206,7 @@ def app(
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
     `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
     name or None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
-    `proxies`. `root_path` is the path at which a proxy has the console.
+    and networks `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
@@ -238,6 +238,7 @@ def app(
         entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
         pages = (*pages, ACTIVITY)
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
+    networks = login.networks_of(proxied)
     root = f"/{root_path}/".replace("//", "/").rstrip("/")
-    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, proxied, root
+    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, networks, root
     return Console(entries, Settings(*who, name, colour or COLOUR, hidden, every, activity or ""), pages)

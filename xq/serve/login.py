@@ -78,6 +78,12 @@ def _address(text: str) -> Any:
         return None
 
 
+def _hop(text: str) -> str:
+    """Return an address of X-Forwarded-For, without brackets and a port; "" if it is none."""
+    found = _address(re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text.strip()))
+    return "" if found is None else str(found)
+
+
 def address_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
@@ -129,6 +135,14 @@ def names_of(option: str, given: Any) -> frozenset[str]:
     return frozenset(names)
 
 
+def networks_of(names: frozenset[str]) -> tuple[Any, ...]:
+    """Return networks by their texts. Raises BadValue."""
+    try:
+        return tuple(ipaddress.ip_network(name, strict=False) for name in names)
+    except ValueError as error:
+        raise BadValue(f"proxies= has addresses or networks, as 10.0.0.0/8: {error}") from error
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
@@ -138,7 +152,7 @@ class Settings:
     read_only: bool
     hosts: frozenset[str]
     user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
-    proxies: frozenset[str]  # the addresses whose headers are believed, besides this machine's
+    proxies: tuple[Any, ...]  # the networks whose headers are believed, besides this machine
     root: str  # the path at which a proxy has the console; "" for that of the application around
     name: str | None
     colour: str
@@ -148,22 +162,25 @@ class Settings:
     refused: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1_000))  # when, and from where
 
     def believes(self, address: str) -> bool:
-        return is_loopback(address) or address in self.proxies
+        found = _address(address)
+        return is_loopback(address) or (found is not None and any(found in network for network in self.proxies))
 
     def as_sent(self, scope: Scope) -> dict[str, Any]:
         """Return a request as the browser sent it, by the headers that a proxy has added."""
         headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
         sent = {**scope, PEER: peer}
         if self.believes(peer):
-            hops = [each.strip() for each in ",".join(headers.getlist("x-forwarded-for")).split(",")]
-            sent["client"] = next((hop for hop in reversed(hops) if hop and not self.believes(hop)), peer), 0
-            if headers.get("x-forwarded-proto") in ("http", "https"):
-                sent["scheme"] = headers["x-forwarded-proto"]
+            hops = map(_hop, reversed(",".join(headers.getlist("x-forwarded-for")).split(",")))
+            sent["client"] = next((hop for hop in hops if not self.believes(hop)), "") or peer, 0
+            scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+            sent["scheme"] = scheme if scheme in ("http", "https") else scope["scheme"]
         return sent | ({"root_path": self.root} if self.root else {})
 
     def named(self, request: Request, token: str) -> str | None:
         """Return whose token it is; None if it is refused. HTTPException: too many from this address were."""
         address, now = address_of(request), time.monotonic()
+        if isinstance(found := _address(address), ipaddress.IPv6Address):  # one line has 2**64 of them
+            address = str(ipaddress.ip_network((found, 64), strict=False))
         if sum(by == address and at > now - 60 for at, by in list(self.refused)) >= REFUSED:
             raise HTTPException(429, "Too many tokens from this address were refused. Wait a minute.")
         if (name := equal(token, self.tokens)) is None:

@@ -412,7 +412,7 @@ def test_a_row_that_another_program_makes_taken_returns_by_the_ttr_of_the_queue_
         True,
     )  # early: advises the role owner
     until = "when the ttr of the queue passes" if returns else "never returns to ready"
-    why = "its ttr ends in 60 s" if early and returns else until
+    why = "its ttr ends in 60 s, unless its worker prolongs it" if early and returns else until
     assert (until in line, why in Task.xq.why(begun.id)[-1]) == (True, True)
     assert Task.xq.sweep() == 0
     Task.xq.clock.tick(60)
