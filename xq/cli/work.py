@@ -85,7 +85,7 @@ def serve(
     hosts: Annotated[Several, Option("--allow-host", help="A name by which browsers reach it.")] = None,
     user: Annotated[str | None, Option("--user-header", help="The header in which a proxy names its user.")] = None,
     proxies: Annotated[
-        Several, Option("--proxy", help="The proxy's address or network, if it is another machine.")
+        Several, Option("--proxy", help="The address or network of a proxy on another machine.")
     ] = None,
     root_path: Annotated[str, Option(help="The path at which a proxy has the console, as /ops.")] = "",
     rights: Annotated[str, Option("--role", help="viewer, operator or admin.")] = "admin",
