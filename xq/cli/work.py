@@ -84,9 +84,7 @@ def serve(
     colour: Annotated[str | None, Option(help="The colour of this environment, as '#b3261e'.")] = None,
     hosts: Annotated[Several, Option("--allow-host", help="A name by which browsers reach it.")] = None,
     user: Annotated[str | None, Option("--user-header", help="The header in which a proxy names its user.")] = None,
-    proxies: Annotated[
-        Several, Option("--proxy", help="The address or network of a proxy on another machine.")
-    ] = None,
+    proxies: Annotated[Several, Option("--proxy", help="The address or network of a proxy on another machine.")] = None,
     root_path: Annotated[str, Option(help="The path at which a proxy has the console, as /ops.")] = "",
     rights: Annotated[str, Option("--role", help="viewer, operator or admin.")] = "admin",
     hide: Annotated[Several, Option(help="A field whose value is not shown; may be repeated.")] = None,
