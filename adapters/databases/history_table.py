@@ -34,7 +34,7 @@ class HistoryTable(Terms):
 
     @property
     def noted(self) -> str:
-        """Returns the columns that a trigger writes, in their order in the texts."""
+        """The columns that a trigger writes, in their order in triggers.sql."""
         names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
         return ", ".join(map(self.quote, names))
 

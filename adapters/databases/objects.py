@@ -86,7 +86,7 @@ class Objects(Selectors, Counters, HistoryTable):
 
     @property
     def later(self) -> dict[str, list[str]]:
-        """Returns the columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
         return {
             SESSIONS: [f"host {self.varying(HOST)}", "pid BIGINT", f"program {self.varying(PROGRAM)}"],
             PAUSES: [

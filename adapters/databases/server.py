@@ -15,7 +15,7 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
-from xq.core.acting import NOBODY, By, who_acts
+from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.machine import Guard
@@ -68,10 +68,10 @@ class Server(Dialect):
         run = self.run_alone(statement, width)
         if statement.admitted:
             run = self._admitted(run, statement, width)
-        plain, is_acted = self._context(event, {}, NOBODY), self.is_acted(event)
+        plain, is_acted = self._context(event, {}, NO_ACTOR), self.is_acted(event)
 
         def in_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            by = who_acts(connection) if is_acted else NOBODY
+            by = actor_of(connection) if is_acted else NO_ACTOR
             values["context"] = plain if values["now"] is None and not by else self._context(event, values, by)
             return run(connection, values)
 
@@ -101,7 +101,7 @@ class Server(Dialect):
         return admitting
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        by = who_acts(store.ready()) if self.is_acted(event) else NOBODY
+        by = actor_of(store.ready()) if self.is_acted(event) else NO_ACTOR
         values = {**values, "context": self._context(event, values, by)}
         return super().change(store, statement, values)
 
@@ -111,8 +111,8 @@ class Server(Dialect):
         The statement adds its own time.
         """
         now = values.get("now")
-        told = (event or "write", self.source_name, by.actor or "", by.reason or "")
-        return PART.join([*told, "" if now is None else repr(float(now)), ""])
+        time = "" if now is None else repr(float(now))
+        return PART.join((event or "write", self.source_name, by.actor or "", by.reason or "", time, ""))
 
     # keys
 

@@ -23,10 +23,10 @@ class By(NamedTuple):
         return cls(_checked("actor", actor, LONGEST_ACTOR), _checked("reason", reason, LONGEST_REASON))
 
     def __bool__(self) -> bool:
-        return self != NOBODY
+        return self != NO_ACTOR
 
 
-NOBODY: Final = By(None, None)
+NO_ACTOR: Final = By(None, None)
 
 
 class _Blocks(local):
@@ -36,10 +36,10 @@ class _Blocks(local):
 _open = _Blocks()
 
 
-def who_acts(connection: Connection) -> By:
-    """Return who acts in the transaction of this thread on a connection."""
+def actor_of(connection: Connection) -> By:
+    """Return the actor, and the reason, of the open block of this thread on a connection."""
     blocks = _open.by_database
-    return blocks.get(id(connection.of()), NOBODY) if blocks else NOBODY
+    return blocks.get(id(connection.of()), NO_ACTOR) if blocks else NO_ACTOR
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from xq.core.acting import who_acts
+from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
@@ -385,7 +385,7 @@ class Installation:
                 self.add_counter(tube, state, target, n)
                 if tube == "" and machine.settings.counts_events:
                     self.add_counter(*counter_of("install", state, target), n)
-        noted_as = {**values, "event": "install", **who_acts(self.store.ready())._asdict()}
+        noted_as = {**values, "event": "install", **actor_of(self.store.ready())._asdict()}
         for state, target in moves.targets.items():
             written = change(machine, Transition(state, "install", target), frozenset())
             if moves.with_deadline and state not in "DZ" and machine.timer(target, "deadline"):

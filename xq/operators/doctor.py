@@ -96,14 +96,11 @@ class Doctor(Inspection):
             yield from self._nobody()
         left = self._left(task, "runat", now)
         if session is None and left is None:
-            ends = self.database.bind().installation.end_of_unowned
-            yield f"it has no owner, since another program wrote its status: it {ends}"
+            unowned = self.database.bind().installation.end_of_unowned
+            yield f"it has no owner, since another program wrote its status: it {unowned}"
         if left is not None:
-            yield (
-                f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
-                if left > 0
-                else "its ttr has passed: the next take releases it"
-            )
+            ends = f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
+            yield ends if left > 0 else "its ttr has passed: the next take releases it"
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
@@ -149,7 +146,7 @@ class Doctor(Inspection):
 
     @property
     def patience(self) -> float:
-        """Returns after how many seconds a task is taken for unusually long."""
+        """The seconds after which a taken task is reported."""
         timer = self.machine.timer(TAKEN, "runat")
         return max(HANGS, timer.default or 0.0) if timer else HANGS
 

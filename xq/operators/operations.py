@@ -70,7 +70,7 @@ class Operation(Generic[T]):
 
     @property
     def state(self) -> str:
-        """Return "new", "running", "done" or "cancelled"."""
+        """The text "new", "running", "done" or "cancelled"."""
         return CANCELLED if self._is_cancelled and self._state != DONE else self._state
 
     def __repr__(self) -> str:

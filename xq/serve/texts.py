@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from xq.core.words import lasting, name_of
+from xq.core.words import counted, lasting, name_of
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, parse
 
@@ -62,6 +62,7 @@ class Texts:
         """The filters of the templates."""
         return {
             "number": number,
+            "counted": counted,
             "span": span,
             "moment": moment,
             "zip": zip,

@@ -16,7 +16,7 @@ from time import time_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-from xq.core.acting import NOBODY, who_acts
+from xq.core.acting import NO_ACTOR, actor_of
 from xq.core.ports import Connection, Connections, Row, Run
 
 # Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or
@@ -90,7 +90,7 @@ def with_context(event: str, run: Run, has_history: bool, is_acted: bool) -> Run
         before = context[EVENT], context[AT], context[ACTOR], context[REASON]
         context[EVENT] = event
         context[AT] = time_ns() // 1000 if now is None else str(round(now * 1e6))
-        context[ACTOR], context[REASON] = who_acts(connection) if is_acted else NOBODY
+        context[ACTOR], context[REASON] = actor_of(connection) if is_acted else NO_ACTOR
         try:
             return run(connection, values)
         finally:
