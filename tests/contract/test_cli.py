@@ -508,34 +508,6 @@ def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_n
         assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
 
 
-# SQL that makes the key one of 16 bits, and SQL that sets its last number. SQLite's keys have 64 bits.
-KEYS = {
-    pw.PostgresqlDatabase: ("ALTER TABLE task ALTER id TYPE SMALLINT", "SELECT setval('task_id_seq', {})"),
-    pw.MySQLDatabase: ("ALTER TABLE task MODIFY id SMALLINT AUTO_INCREMENT", "ALTER TABLE task AUTO_INCREMENT = {}"),
-}
-
-
-@pytest.mark.parametrize("most", [2**31 - 1, 2**15 - 1])
-def test_doctor_finds_a_key_whose_numbers_end_and_its_sql_mends_it(make, run, most):
-    Task = make(key=pw.AutoField(), roles=("owner",))
-    narrow, last = next((sql for of, sql in KEYS.items() if isinstance(make.db, of)), ("", "SELECT {}"))
-
-    def alter(*statements):
-        Task.xq.uninstall()
-        for sql in filter(None, statements):
-            make.db.execute_sql(sql)
-        Task.xq.install()
-
-    alter(narrow if most < 2**16 else "", last.format(most // 2))
-    assert doctor(run, Task) == {}
-    make.db.execute_sql(last.format(most // 2 + 2))
-    for what, do in doctor(run, Task).items():
-        assert re.fullmatch(rf"the key 'id' has used [0-9,]+ of {most:,} numbers, and then each put fails", what)
-        alter(*do.partition("\n")[2].split("; "))
-    make.db.execute_sql(last.format(most + 1))
-    assert Task.put({} if narrow else {"id": most + 1}).id > most
-
-
 def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
     Task = make(FULL)
     assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import INTEGERS, ErrorKind
+from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
 from xq.operators.inspection import Inspection
@@ -173,7 +173,6 @@ class Doctor(Inspection):
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         yield from self._processes()
         yield from self._queue()
-        yield from self._key()
         yield from self._of_the_database()
 
     def _processes(self) -> Iterator[Finding]:
@@ -218,18 +217,6 @@ class Doctor(Inspection):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
 
-    def _key(self) -> Iterator[Finding]:
-        key, dialect = self.tasks.table.key, self.database.dialect
-        asked = dialect.key_range if len(key) == 1 and key[0].kind in INTEGERS else ""
-        for used, most, widened in self._run(asked) if asked else ():
-            if used and most and used > most / 2:
-                yield Finding(
-                    f"the key {key[0].name!r} has used {int(used):,} of {int(most):,} numbers, and then each put fails",
-                    f"while no program uses the queue: xq uninstall {self.target} --keep-columns, the SQL below, "
-                    f"BigAutoField in the model, xq install {self.target} (the history and the counts of transitions "
-                    f"are lost). Columns that refer to the key need the type as well:\n{widened}",
-                )
-
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.database.dialect.open_transactions, self.database.store
         try:
@@ -239,7 +226,7 @@ class Doctor(Inspection):
                 raise
             return
         for place, (who, seconds, ends) in enumerate(found):
-            since = "an old snapshot" if seconds is None else f"a transaction open for {lasting(float(seconds))}"
-            oldest = "" if place or seconds is None else ", and holds the oldest snapshot"
+            since = f"a transaction open for {lasting(float(seconds))}"
+            oldest = "" if place else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
             yield Finding(f"{who} has {since}{oldest}", mended)
