@@ -26,7 +26,7 @@ from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
-from xq.operators.operations import Operations
+from xq.operators.operations import log_act
 from xq.operators.search import Search
 from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
@@ -97,7 +97,6 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._operations: Operations[T] = Operations(self._finish, self._search)
         self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
@@ -500,7 +499,7 @@ class Queue(Operators[T]):
         else:
             self._pauses.resume(named)
         if by:
-            self._operations.tell(by, event if named is None else f"{event} {named}")
+            log_act(self._finish, by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -557,7 +556,7 @@ class Queue(Operators[T]):
         with block(self._store.database, by) if by else nullcontext():
             changed = self._schedules.change(event, name)
         if by and changed:
-            self._operations.tell(by, f"{event} the schedule {name}")
+            log_act(self._finish, by, f"{event} the schedule {name}")
         self._store.after_commit(self._maintenance.scheduled)
         return changed
 

@@ -11,6 +11,7 @@ from xq.core.acting import By
 from xq.core.errors import BadType, shown
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
+from xq.engine.finish import Finish
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
@@ -20,7 +21,7 @@ from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.inspection import Age, Health, Process
-from xq.operators.operations import CHUNK, Operation, Operations
+from xq.operators.operations import CHUNK, Operation, acting
 from xq.operators.search import Found, Search
 from xq.operators.timeline import Step, timeline
 from xq.runtime.schedules import Schedules
@@ -41,7 +42,7 @@ class Operators(Generic[T]):
     _history: History
     _inspection: Doctor
     _search: Search[T]
-    _operations: Operations[T]
+    _finish: Finish[T]
 
     # SQL
 
@@ -71,7 +72,7 @@ class Operators(Generic[T]):
         is not in it: use `aio.transaction(work)`, and the block in `work`. Returns a context manager. Raises BadType
         and BadValue.
         """
-        return self._operations.acting(By.of(actor, reason))
+        return acting(self._finish, By.of(actor, reason))
 
     def act(
         self,
@@ -94,7 +95,7 @@ class Operators(Generic[T]):
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return self._operations.act(event, filter, By.of(actor, reason), chunk, options)
+        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
