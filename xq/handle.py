@@ -19,7 +19,7 @@ from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
-from xq.engine.stats import Stats, stats
+from xq.engine.stats import Stats
 from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
@@ -623,8 +623,7 @@ class Queue(Operators[T]):
         They are exact as of the last commit, and count the statements of any program. With `pretty` the states are
         spelled.
         """
-        usual = self.machine.usual_event if self.machine.settings.counts_events else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
+        found = self._inspection.stats()
         return found.spelled() if pretty else found
 
     queue_stats = stats

@@ -150,23 +150,23 @@ class Operators(Generic[T]):
     def oldest_ready(self) -> Age | None:
         """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
 
-        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions. Else it
-        is a lower bound; without the history from what this process has seen of the counters, None at the first call.
+        It is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower bound.
+        None without the feature history.
         """
-        return self._inspection.ready().oldest
+        return self._inspection.snapshot().oldest
 
-    def standstill(self) -> float | None:
-        """Return for how many seconds, at least, tasks have been ready and none was taken; None if that is not so.
+    def standstill(self) -> float:
+        """Return for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so.
 
         A pause of the queue, or of all tubes with ready tasks, and a limit of the feature rate are no standstill.
         Without the feature history the first call goes by the newest take of the tasks that are taken now, and later
         ones by the counters.
         """
-        return self._inspection.ready().standstill
+        return self._inspection.snapshot().standstill
 
     def room(self) -> int | None:
         """Return how many tasks may be put before the queue is full; None without the feature limit."""
-        return self._inspection.room()
+        return self._inspection.snapshot().room
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
