@@ -46,7 +46,7 @@ SECTIONS = (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
-            "operators.timeline.Step",
+            "operators.inspection.Step",
             *("operators.inspection.Age", "operators.doctor.Finding", "operators.inspection.Health"),
             "operators.inspection.Process",
         ),

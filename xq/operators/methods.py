@@ -12,7 +12,6 @@ from xq.core.errors import BadType, shown
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
 from xq.engine.finish import Finish
-from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
@@ -20,10 +19,9 @@ from xq.engine.unit import Database
 from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
-from xq.operators.inspection import Age, Health, Process
+from xq.operators.inspection import Age, Health, Process, Step
 from xq.operators.operations import CHUNK, Operation, acting
 from xq.operators.search import Found, Search
-from xq.operators.timeline import Step, timeline
 from xq.runtime.schedules import Schedules
 
 T = TypeVar("T")
@@ -39,7 +37,6 @@ class Operators(Generic[T]):
     _takes: Takes[T]
     _schedules: Schedules[T]
     _pauses: Pauses
-    _history: History
     _inspection: Doctor
     _search: Search[T]
     _finish: Finish[T]
@@ -131,7 +128,7 @@ class Operators(Generic[T]):
 
         Raises FeatureOff without the feature history.
         """
-        return timeline(self._history, key)
+        return self._inspection.timeline(key)
 
     def why(self, key: object) -> list[str]:
         """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...
