@@ -97,7 +97,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("failures", "-n", "0"), 2, "Invalid value"),
     (("peek", "x"), 2, "the key 'id' is a whole number"),
     (("peek", "7"), 1, "xq: there is no task 7 in Task\n"),
-    (("why", "99"), 1, "there is no task 99"),
+    *(((command, "99"), 1, "there is no task 99") for command in ("why", "history")),
     (("dig",), 2, "say which"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),

@@ -121,7 +121,9 @@ def history(
     before: Annotated[int | None, Option(metavar="ID", help="Those before this transition.")] = None,
 ) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
-    found = queue.adapter.inspection.last(n + 1, key_of(queue, key), before)
+    found = queue.adapter.inspection.last(n + 1, one := key_of(queue, key), before)
+    if one is not None and not found:
+        queue.peek(one)  # raises NotFound
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
     rows = [
         {"at": exactly(each["at"]), "key": key_text(each["key"])}
