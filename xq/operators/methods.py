@@ -20,7 +20,7 @@ from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.inspection import Age, Health, Process, Step
-from xq.operators.operations import CHUNK, Operation, acting
+from xq.operators.operations import Operation, acting
 from xq.operators.search import Found, Search
 from xq.runtime.schedules import Schedules
 
@@ -78,21 +78,20 @@ class Operators(Generic[T]):
         *,
         actor: str | None = None,
         reason: str | None = None,
-        chunk: int = CHUNK,
         **options: Any,
     ) -> Operation[T]:
         """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
         call itself moves nothing: `preview` shows what would move, and `run` moves it, or a loop over the operation,
-        which goes from chunk to chunk. A chunk is up to `chunk` tasks in one transaction. It moves the tasks whose
+        which goes from chunk to chunk. A chunk is up to 500 tasks in one transaction. It moves the tasks whose
         state the event leaves, each of them once. Nothing is stored: what is left after a crash is moved by an
         operation with the same filter.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), chunk, options)
+        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
