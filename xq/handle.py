@@ -89,7 +89,7 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
-        self._inspection = Doctor(database, self._tasks, machine, self._pauses, self._history)
+        self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)

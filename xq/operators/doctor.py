@@ -156,10 +156,10 @@ class Doctor(Inspection):
     def _of_takers(self, now: Snapshot) -> Iterator[Finding]:
         at, takers, processes = self.moment(), self.takers(), {each.session: each for each in self.processes()}
         taken = [(at - since, key, session) for key, session, since in self.taken() if session and since is not None]
-        names = {session: each.name for session, each in processes.items() if not each.gone}
-        gone = dict.fromkeys(session for *_, session in taken if session not in names)
+        owners = {session: processes.get(session) for *_, session in taken}
+        gone = [session for session, process in owners.items() if process is None or process.gone]
         if gone and self.machine.settings.reaped:
-            what = f"sessions that are gone and own tasks: {len(gone)} ({', '.join([*gone][:LISTED])})"
+            what = f"sessions that are gone and own tasks: {len(gone)} ({', '.join(gone[:LISTED])})"
             yield Finding(what, "start a worker: it releases the tasks within a second")
         if now.ready and not takers:
             yield Finding(f"ready tasks: {now.ready:,}, and no process takes", "start a worker")
@@ -168,12 +168,10 @@ class Doctor(Inspection):
             have = f"{len(taken):,} tasks, each for {lasting(taken[-1][0])} or longer" if taken else "no task"
             do = f"restart those that xq sessions {self.target} lists; {LIMIT}"
             yield Finding(f"{what}: the processes that take ({takers}) have {have}", do)
-        named = [(for_, f"{shown(key)} of {names.get(uuid, f'session {uuid}')}") for for_, key, uuid in taken]
-        what, do = (
-            f"tasks taken for longer than {lasting(self.patience)}",
-            "if their functions hang, restart the worker; ",
-        )
-        yield from _of(what, self.patience, named, do + LIMIT)
+        names = {session: process.name if process else f"session {session}" for session, process in owners.items()}
+        named, do = [(for_, f"{shown(key)} of {names[uuid]}") for for_, key, uuid in taken], "if their functions hang, "
+        what = f"tasks taken for longer than {lasting(self.patience)}"
+        yield from _of(what, self.patience, named, f"{do}restart the worker; {LIMIT}")
 
     def _of_the_queue(self, now: Snapshot) -> Iterator[Finding]:
         remedy, dialect = "start a worker: each process that takes from this queue puts it", self.database.dialect

@@ -8,14 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
 from xq.core.errors import shown
-from xq.core.machine import READY, TAKEN, Machine
+from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING
-from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import Stats, stats
-from xq.engine.unit import Database
 from xq.sessions.process import process_name
 from xq.sessions.session import owner_of
 
@@ -100,14 +98,9 @@ class Inspection:
 
     target = "TARGET"  # in the commands that a text advises: the name of the queue on the command line
 
-    def __init__(
-        self, database: Database, tasks: Tasks[Any], machine: Machine, pauses: Pauses, history: History
-    ) -> None:
-        self.database = database
-        self.tasks = tasks
-        self.machine = machine
-        self.pauses = pauses
-        self.history = history
+    def __init__(self, pauses: Pauses, history: History) -> None:
+        self.database, self.tasks, self.machine = history.database, history.tasks, history.machine
+        self.pauses, self.history = pauses, history
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
 
     def _run(self, sql: str, **values: Any) -> list[Any]:

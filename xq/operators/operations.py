@@ -43,8 +43,9 @@ class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. After an error, `run` goes
-    on behind the last whole chunk. `chunk` may be set to another number of tasks.
+    faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is
+    new, running, done or cancelled. After an error, `run` goes on behind the last whole chunk. `chunk`, the number of
+    tasks of one transaction, may be set.
     """
 
     event: str
@@ -52,10 +53,11 @@ class Operation(Generic[T]):
     options: Mapping[str, Any]
     actor: str | None
     reason: str | None
-    chunk: int  # the tasks of one transaction
+    chunk: int
     done: int
     skipped: int
     looked: int
+    state: str
 
     def __init__(
         self, finish: Finish[T], search: Search[T], event: str, filter: str, by: By, options: Mapping[str, Any]
@@ -77,25 +79,19 @@ class Operation(Generic[T]):
         self.options = dict(finish.checked(ACTS[event], options))
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
+        self.state = NEW
         self._finish, self._search = finish, search
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
-        self._state, self._is_cancelled = NEW, False
         search.movable(self._movable, 1, None)  # raises the errors of the filter
-
-    @property
-    def state(self) -> str:
-        """The text "new", "running", "done" or "cancelled"."""
-        return CANCELLED if self._is_cancelled and self._state != DONE else self._state
 
     def __repr__(self) -> str:
         return f"<operation {self.event} {self.filter} is {self.state}, {self.done} done>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the attributes, for JSON."""
-        names = ("event", "filter", "options", "actor", "reason", "chunk", "done", "skipped", "looked", "state")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @property
     def preview(self) -> Preview:
@@ -112,15 +108,15 @@ class Operation(Generic[T]):
         """Move chunk by chunk, and return the operation after each."""
         what = f"{self.event} {self.filter}"
         if self.state == NEW:
+            self.state = RUNNING
             log_act(self._finish, self._by, f"{what} begins")
-        while self.state not in (DONE, CANCELLED):
-            self._state = RUNNING
+        while self.state == RUNNING:
             found = self._search.movable(self._movable, self.chunk, self._reached)
             moved = self._move(found.tasks)
             self.done, self.skipped = self.done + moved, self.skipped + len(found.tasks) - moved
             self.looked, self._reached = self.looked + found.looked, found.next
             if found.next is None:
-                self._state = DONE
+                self.state = DONE
             if self.state != RUNNING:
                 told = f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped"
                 log_act(self._finish, self._by, told)
@@ -160,7 +156,8 @@ class Operation(Generic[T]):
 
     def cancel(self) -> None:
         """End the operation after its chunk; what was moved stays."""
-        self._is_cancelled = True
+        if self.state != DONE:
+            self.state = CANCELLED
 
 
 @contextmanager
