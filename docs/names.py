@@ -47,7 +47,7 @@ SECTIONS = (
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
             "operators.inspection.Step",
-            *("operators.inspection.Age", "operators.doctor.Finding", "operators.inspection.Health"),
+            *("operators.inspection.Age", "operators.doctor.Finding", "operators.inspection.Health", "operators.inspection.Snapshot"),
             "operators.inspection.Process",
         ),
     ),

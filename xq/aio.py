@@ -287,9 +287,7 @@ class Aio(Generic[T]):
     waiting = twin(Queue.waiting)
     sessions = twin(Queue.sessions)
     processes = twin(Queue.processes)
-    oldest_ready = twin(Queue.oldest_ready)
-    standstill = twin(Queue.standstill)
-    room = twin(Queue.room)
+    snapshot = twin(Queue.snapshot)
     stats = twin(Queue.stats)
     queue_stats = stats
     why = twin(Queue.why)

@@ -565,7 +565,7 @@ def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_pau
     queue.take_many(2)
     queue.clock.tick(90)
     queue.put({"tube": "a"})
-    assert queue.standstill() == 90
+    assert queue.snapshot().standstill == 90
     told = (
         "ready tasks: 2, and none was taken for 90 s: the processes that take (1) have 2 tasks, each for 90 s or longer"
     )
@@ -574,31 +574,31 @@ def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_pau
     assert "none taken for 90 s" in run(Task, "top", "--once")
     assert queue.health(max_age=60) == ("late", queue.health(max_age=60).sentence)
     queue.pause("a")
-    assert queue.standstill() == 0
+    assert queue.snapshot().standstill == 0
     queue.put({"tube": "b"})
     queue.pause("b")
-    assert queue.standstill() == 0
+    assert queue.snapshot().standstill == 0
     queue.resume("b")
-    assert queue.standstill() > 0
+    assert queue.snapshot().standstill > 0
     queue.pause()
-    assert queue.standstill() == 0
+    assert queue.snapshot().standstill == 0
     queue.resume()
     queue.resume("a")
     queue.take()
-    assert queue.standstill() == 0
+    assert queue.snapshot().standstill == 0
     queue.clock.tick(2)
-    assert queue.standstill() == 2
+    assert queue.snapshot().standstill == 2
     queue.take_many(9)
-    assert queue.standstill() == 0, "no task is ready"
+    assert queue.snapshot().standstill == 0, "no task is ready"
 
 
 def test_a_full_queue_is_named_and_so_is_the_schedule_that_cannot_put(make, run):
     Task = make(FULL | {"limit": 2}, roles=("runat", "owner"))
-    assert (make({}, attributes={"table_name": "others"}).xq.room(), Task.xq.room()) == (None, 2)
+    assert (make({}, attributes={"table_name": "others"}).xq.snapshot().room, Task.xq.snapshot().room) == (None, 2)
     Task.xq.put_many(tasks(2))
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     Task.xq.clock.tick(2 * 3600)
-    assert Task.xq.room() == 0
+    assert Task.xq.snapshot().room == 0
     remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
     assert remedies == {"start more workers, kill tasks that are buried, or raise the limit"}
 

@@ -112,7 +112,7 @@ class Doctor(Inspection):
 
     def _in_line(self) -> str:
         now = self.snapshot()
-        one = f"it is one of {now.ready:,} ready tasks"
+        one = f"it is one of {now.stats.counts[READY]:,} ready tasks"
         if now.standstill >= LONG:
             return f"{one}, and none was taken for {lasting(now.standstill)}: see xq doctor"
         return f"nothing holds it: {one}, and a worker takes it in its turn"
@@ -154,6 +154,7 @@ class Doctor(Inspection):
         yield from self._of_the_database()
 
     def _of_takers(self, now: Snapshot) -> Iterator[Finding]:
+        ready = now.stats.counts[READY]
         at, takers, processes = self.moment(), self.takers(), {each.session: each for each in self.processes()}
         taken = [(at - since, key, session) for key, session, since in self.taken() if session and since is not None]
         owners = {session: processes.get(session) for *_, session in taken}
@@ -161,10 +162,10 @@ class Doctor(Inspection):
         if gone and self.machine.settings.reaped:
             what = f"sessions that are gone and own tasks: {len(gone)} ({', '.join(gone[:LISTED])})"
             yield Finding(what, "start a worker: it releases the tasks within a second")
-        if now.ready and not takers:
-            yield Finding(f"ready tasks: {now.ready:,}, and no process takes", "start a worker")
+        if ready and not takers:
+            yield Finding(f"ready tasks: {ready:,}, and no process takes", "start a worker")
         elif now.standstill >= LONG:
-            what = f"ready tasks: {now.ready:,}, and none was taken for {lasting(now.standstill)}"
+            what = f"ready tasks: {ready:,}, and none was taken for {lasting(now.standstill)}"
             have = f"{len(taken):,} tasks, each for {lasting(taken[-1][0])} or longer" if taken else "no task"
             do = f"restart those that xq sessions {self.target} lists; {LIMIT}"
             yield Finding(f"{what}: the processes that take ({takers}) have {have}", do)
@@ -184,9 +185,9 @@ class Doctor(Inspection):
         for tube, _, actor, reason in now.pauses:
             by = f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
             yield Finding(f"{place(tube)} is paused{by}", self._resume(tube))
-        if now.buried:
+        if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
-            yield Finding(f"buried tasks: {now.buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
+            yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
 
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.database.dialect.open_transactions, self.database.store

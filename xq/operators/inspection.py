@@ -73,17 +73,9 @@ class Snapshot(NamedTuple):
 
     stats: Stats
     pauses: list[Pause]
-    room: int | None  # how many tasks may be put; None without the feature limit
-    oldest: Age | None  # of the ready tasks; None if it is unknown, as without the feature history
-    standstill: float  # seconds for which tasks have been ready and none was taken; 0 if that is not so
-
-    @property
-    def ready(self) -> int:
-        return self.stats.counts[READY]
-
-    @property
-    def buried(self) -> int:
-        return self.stats.counts.get("B", 0)
+    room: int | None  # how many tasks may be put before the queue is full; None without the feature limit
+    oldest: Age | None  # of the ready tasks; None without the feature history
+    standstill: float  # for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so
 
 
 class Health(NamedTuple):
@@ -255,18 +247,19 @@ class Inspection:
             if self.database.store.classify(error) not in PASSING:
                 raise
             return Health("unreachable", f"the database does not answer: {error}")
+        ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
         limit = math.inf if max_age is None else max_age
         waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
         # A bound of the history is no proof of health. Without the history, a process that takes must do.
         is_known = (now.oldest is not None and now.oldest.exact) or (self.machine.settings.history is None and takers)
-        is_late = now.ready and limit < math.inf and (waits > limit or not is_known)
-        said = [f"ready tasks: {now.ready:,}"]
-        if now.ready:
+        is_late = ready and limit < math.inf and (waits > limit or not is_known)
+        said = [f"ready tasks: {ready:,}"]
+        if ready:
             said[0] += f", the oldest for {now.oldest}" if now.oldest else ", for how long is unknown"
             said.append(f"processes that take: {takers}")
             said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit)
-        said += [f"buried tasks: {now.buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
-        return Health("failing" if now.buried > max_buried else "late" if is_late else "healthy", "; ".join(said))
+        said += [f"buried tasks: {buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
+        return Health("failing" if buried > max_buried else "late" if is_late else "healthy", "; ".join(said))
 
 
 def place(tube: str | None) -> str:

@@ -19,7 +19,7 @@ from xq.engine.unit import Database
 from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
-from xq.operators.inspection import Age, Health, Process, Step
+from xq.operators.inspection import Health, Process, Snapshot, Step
 from xq.operators.operations import Operation, acting
 from xq.operators.search import Found, Search
 from xq.runtime.schedules import Schedules
@@ -137,39 +137,28 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end and more.
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, open transactions and more.
 
         It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
         return list(self._inspection.findings())
 
-    def oldest_ready(self) -> Age | None:
-        """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
+    def snapshot(self) -> Snapshot:
+        """Return the numbers of the queue now: statistics, pauses, room, how long tasks wait, and a standstill.
 
-        It is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower bound.
-        None without the feature history.
+        `oldest` is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower
+        bound; 0 without a ready task. A pause of the queue, or of all tubes with ready tasks, and a limit of the
+        feature rate are no `standstill`. Without the feature history the first call goes by the newest take of the
+        tasks that are taken now, and later ones by the counters.
         """
-        return self._inspection.snapshot().oldest
-
-    def standstill(self) -> float:
-        """Return for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so.
-
-        A pause of the queue, or of all tubes with ready tasks, and a limit of the feature rate are no standstill.
-        Without the feature history the first call goes by the newest take of the tasks that are taken now, and later
-        ones by the counters.
-        """
-        return self._inspection.snapshot().standstill
-
-    def room(self) -> int | None:
-        """Return how many tasks may be put before the queue is full; None without the feature limit."""
-        return self._inspection.snapshot().room
+        return self._inspection.snapshot()
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
         The worst that holds: "unreachable" if the database does not answer, "failing" if more than `max_buried` tasks
-        are buried, "late" if `oldest_ready` or `standstill` returns more than `max_age` seconds, else "healthy". It is
-        late as well if `oldest_ready` is not exact; without the feature history only if no process takes. Pauses excuse
+        are buried, "late" if `oldest` or `standstill` of the `snapshot` is more than `max_age` seconds, else "healthy".
+        It is late as well if `oldest` is not exact; without the feature history only if no process takes. Pauses excuse
         nothing. Raises BadType, BadValue and NotInstalled.
         """
         return self._inspection.health(self._tasks.seconds("max_age", max_age), count_of(max_buried))

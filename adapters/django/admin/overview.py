@@ -75,7 +75,7 @@ class OverviewAdmin(admin.ModelAdmin):
             now = queue.adapter.inspection.snapshot()
             return row | {
                 "counts": [(letter, chip(letter, words[letter]), n) for letter, n in now.stats.counts.items()],
-                "oldest": now.oldest if now.ready and now.oldest else "",
+                "oldest": now.oldest if now.oldest and now.stats.counts["R"] else "",
                 "paused": ", ".join(place(pause.tube) for pause in now.pauses),
                 "sessions": sum(not process.gone for process in queue.processes()),
             }
