@@ -166,8 +166,8 @@ class Inspection:
             there = row.target in self.machine.states
             seconds = (until_us - row.at_us) / 1_000_000 if there else None
             session = owner_of(row.owner)[0] if row.owner else None
-            now = (row.at_us / 1_000_000, row.event, row.source, row.target, seconds, there and row is rows[-1])
-            found.append(Step(*now, session, row.attempt, row.tube, row.actor, row.reason))
+            move = (row.at_us / 1_000_000, row.event, row.source, row.target, seconds, there and row is rows[-1])
+            found.append(Step(*move, session, row.attempt, row.tube, row.actor, row.reason))
         return found
 
     def after(self, id: int, n: int) -> list[Any]:
