@@ -153,19 +153,18 @@ class Look:
             return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
     def _numbers(self, entry: Entry) -> Now:
-        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
-        stats, at = queue.stats(), time.monotonic()
+        past, inspection = self.past[entry.slug], entry.queue.adapter.inspection
+        (stats, pauses, room, oldest, standstill), at = inspection.snapshot(), time.monotonic()
         if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
-        ready, paused = inspection.ready(), queue.paused()
-        marks = ["full"] * (inspection.room() == 0)
-        if ready.standstill is not None and ready.standstill >= LONG:
-            marks.append(f"none was taken for {lasting(ready.standstill)}")
-        marks += ["paused" if tube is None else f"paused: {tube}" for tube in paused[:MARKS]]
-        marks += [f"and {len(paused) - MARKS} more"] * (len(paused) > MARKS)
-        return Now(entry, at, "", stats.counts, marks, ready.oldest if ready.tasks else None, rates(past), [*past])
+        marks = ["full"] * (room == 0)
+        if standstill >= LONG:
+            marks.append(f"none was taken for {lasting(standstill)}")
+        marks += ["paused" if pause.tube is None else f"paused: {pause.tube}" for pause in pauses[:MARKS]]
+        marks += [f"and {len(pauses) - MARKS} more"] * (len(pauses) > MARKS)
+        return Now(entry, at, "", stats.counts, marks, oldest if stats.counts["R"] else None, rates(past), [*past])
 
 
 class Snapshots:
