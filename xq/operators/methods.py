@@ -105,16 +105,15 @@ class Operators(Generic[T]):
 
     # looking
 
-    def find(self, filter: str = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
+    def find(self, filter: str = "", n: int = 50, after: str | None = None) -> Found[T]:
         """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
 
         docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000): the next ones first if the filter
         means one state whose index has the order of takes (ready without utubes, buried), else those with the greatest
-        keys. `after` is the cursor `next` of another page, or with `back=True` its `previous`; `back=True` alone
-        returns the last page. A call examines at most 10,000 rows, and reports how many in `looked`: go on with the
-        cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
+        keys. `after` is the cursor `next` of another page. A call examines at most 10,000 rows, and reports how many in
+        `looked`: go on with the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
-        return self._search.find(filter, count_of(n), after, bool(back))
+        return self._search.find(filter, count_of(n), after)
 
     def failures(self, filter: str = "", n: int = 20) -> Failures:
         """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
