@@ -16,7 +16,7 @@ from xq.core.machine import Machine
 from xq.core.ports import Row, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.unit import Database
-from xq.operators.failures import Failure, FailureGroup, Failures, failure_of
+from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
 
@@ -171,23 +171,23 @@ class Search(Generic[T]):
         rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
         examined = list(islice(rows, LOOK))
         failed = [row for row, passes in examined if passes]
-        groups: dict[Failure, list[tuple[Seen, float | None]]] = {}
+        groups: dict[str, list[tuple[Seen, float | None]]] = {}
         for row, at in zip(failed, self.since.of(failed), strict=True):
-            groups.setdefault(failure_of(row.error), []).append((row, at))
-        largest = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0].id))[:n]
-        found = Failures(self._group(meant, *group) for group in largest)
+            groups.setdefault(failure_of(row.error).id, []).append((row, at))
+        largest = sorted(groups, key=lambda id: (-len(groups[id]), id))[:n]
+        found = Failures(self._group(meant, groups[id]) for id in largest)
         found.looked, found.ended = len(examined), next(rows, None) is None
         return found
 
-    def _group(self, meant: Meant, failure: Failure, members: Sequence[tuple[Seen, float | None]]) -> FailureGroup:
+    def _group(self, meant: Meant, members: Sequence[tuple[Seen, float | None]]) -> FailureGroup:
+        first, failure = members[0][0], failure_of(members[0][0].error)
         times = [at for _, at in members if at is not None]
         states = Counter(row.state for row, _ in members)
         # With the states, as one of them may have an index.
         more = f"state:{','.join(states)} " if meant.states == self.machine.states else ""
         return FailureGroup(
-            **vars(failure),
-            id=failure.id,
-            key=self.tasks.app_key(self._key_of(members[0][0].position)),
+            *failure,
+            key=self.tasks.app_key(self._key_of(first.position)),
             count=len(members),
             states=states,
             first=min(times) if len(times) == len(members) else None,

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.errors import BadType, shown
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field
 from xq.core.values import Tasks
@@ -20,7 +20,6 @@ FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered f
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "owner")  # roles that no term names
 WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
-NAMED: Final = (*WHOLE, "error", "priority", "attempts")  # roles that a term names, mapped or not
 
 Check = Callable[[Sequence[Seen]], Sequence[bool]]
 
@@ -33,6 +32,9 @@ class Meant:
             raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
         self.database, self.dialect, self.tasks, self.since = database, database.dialect, tasks, since
         self.text, self.machine, self.states = filter, machine, machine.states
+        roles = {role: field for role, field in tasks.table.roles.items() if role not in OF_XQ}
+        self.fields = {field.name: field for field in tasks.table.fields} | roles
+        self.fields["session"] = tasks.table.roles["owner"]
         self.keys: list[str] = []  # conditions of the keys that terms name
         self.of_tube = False  # whether the value `tube` is the only one that is meant
         self.tests: list[str] = []
@@ -73,10 +75,7 @@ class Meant:
     def _key(self, term: Term) -> None:
         conditions = []
         for value in _equal(term):
-            try:
-                parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
-            except (BadType, BadValue) as error:
-                raise term.wrong(f"names no key: {error}") from None
+            parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
             row = f"_f{len(self.values)}"
             conditions.append(self.dialect.by_key(row=row))
             self.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
@@ -87,17 +86,15 @@ class Meant:
 
     def _field(self, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
-        role = None if term.name in OF_XQ else self.tasks.table.roles.get(term.name)
-        if term.name == "session":
-            role = self.tasks.table.roles["owner"]
-            if not term.negated:
-                self._within([TAKEN])
-        named = role or next((field for field in self.tasks.table.fields if field.name == term.name), None)
-        if named is None:
-            raise self._unknown(term)
+        if (named := self.fields.get(term.name)) is None:
+            known = ", ".join(["state", "key", "age", "failure", *self.fields])
+            lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
+            raise term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
+        if term.name == "session" and not term.negated:
+            self._within([TAKEN])
         if term.operator in COMPARE and named.kind not in NUMBERS:
             raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
-        whole = role is not None and term.name in WHOLE
+        whole = term.name in WHOLE and term.name in self.tasks.table.roles
         if term.name == "tube" and whole and not term.negated and len(term.values) == 1 and term.values[0]:
             self.values["tube"], self.of_tube = _sent(term, named, term.values[0]), True
         self.test([self._test(term, named, value, whole) for value in term.values], term.negated)
@@ -110,19 +107,9 @@ class Meant:
         operator = term.operator if term.operator in COMPARE else "="
         return self.dialect.compares(named, operator, self._value(_sent(term, named, value)))
 
-    def _unknown(self, term: Term) -> Exception:
-        if term.name in NAMED:
-            return _lacks(term, term.name)
-        table = self.tasks.table
-        roles = [role for role in table.roles if role not in OF_XQ]
-        fields = [field.name for field in table.fields]
-        known = ", ".join(dict.fromkeys(["state", "key", "age", *roles, "failure", "session", *fields]))
-        lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
-        return term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
-
     def _failure(self, term: Term) -> None:
         if "error" not in self.tasks.table.roles:
-            raise _lacks(term, "error")
+            raise term.wrong("needs the role 'error': map it to a field")
         ids, self.with_error = {value.lower() for value in _equal(term)}, True
         if not term.negated:
             self._within(FAILED)
@@ -159,7 +146,3 @@ def _sent(term: Term, named: Field, value: str) -> Any:
             raise term.wrong(f"needs a UUID, not {shown(value)}") from None
     possible = 'texts, numbers and UUIDs can be searched, and for others only name:"" (it is empty)'
     raise term.wrong(f"cannot look into {named.name!r}, which is {named.type}: {possible}")
-
-
-def _lacks(term: Term, role: str) -> FeatureOff:
-    return FeatureOff(str(term.wrong(f"needs the role {role!r}: map it to a field")), role=role)
