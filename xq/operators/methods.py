@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq.core.acting import By
-from xq.core.errors import BadType, shown
+from xq.core.compile import Selector, Statement
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.machine import TAKEN, Transition
 from xq.core.ports import Store
-from xq.core.values import Tasks, count_of
+from xq.core.values import PARAMETERS, Tasks, count_of
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
-from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.inspection import Age, Health, Process
@@ -34,7 +34,6 @@ class Operators(Generic[T]):
     _store: Store[T]
     _database: Database
     _tasks: Tasks[T]
-    _steps: Steps
     _takes: Takes[T]
     _schedules: Schedules[T]
     _pauses: Pauses
@@ -51,13 +50,35 @@ class Operators(Generic[T]):
         `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
         of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
         """
-        if isinstance(update, str) or not isinstance(update, Iterable):
+        if isinstance(update, str) or not isinstance(update, Collection):
             raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
-        fields = list(update)
-        for name in (event, *options, *fields):
-            if not isinstance(name, str):
-                raise BadType(f"sql takes the names of an event, its options and fields, not {shown(name)}")
-        return sql_of(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
+        if not all(isinstance(name, str) for name in (event, *options, *update)):
+            raise BadType("sql takes the names of an event, of its options and of fields")
+        machine, tasks, n = self._search.machine, self._tasks, count_of(n)
+        unique = machine.guard("unique") if event == "put" else None
+        words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
+        given = frozenset(tasks.options(event, {name: 1.0 for name in options if name not in words}))
+        names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
+        binding, before = self._database.open(), ""
+        found = [machine.choose(state, event, given) for state in machine.sources(event)]
+        rows = [row for row in found if row is not None and not row.named]
+        if not rows:
+            raise BadValue(f"{event} has no SQL of its own: it leaves no state, or names the one that it enters")
+        if unique:
+            before = f"{binding.dialect.holder(unique)};  -- the task that holds the unique value\n"
+        if len(rows) > 1 and not rows[0].picks:
+            before = f"{binding.dialect.look()};  -- the task, whose state selects one of these\n"
+
+        def statement(row: Transition) -> Statement:
+            if event == "put":
+                return binding.statements.insert(row, given, names, n)
+            which = Selector("key", row.source, "take" if row.fenced else "")
+            if row.picks:
+                one = n == 1 or (machine.guard("rate") is not None and row.target == TAKEN)
+                which = Selector("first" if one else "oldest", row.source, tube="tube" in options)
+            return binding.statements.move(which, row, given, names)
+
+        return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
 
     # acting
 

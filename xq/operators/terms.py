@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from xq.core.errors import BadType, shown
+from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field
+from xq.core.schema import ROLES
 from xq.core.values import Tasks
 from xq.engine.unit import Database
 from xq.operators.failures import failure_of
@@ -30,7 +31,7 @@ class Meant:
     def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine, since: Since, filter: object) -> None:
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
-        self.database, self.dialect, self.tasks, self.since = database, database.dialect, tasks, since
+        self.database, self.tasks, self.since = database, tasks, since
         self.text, self.machine, self.states = filter, machine, machine.states
         roles = {role: field for role, field in tasks.table.roles.items() if role not in OF_XQ}
         self.fields = {field.name: field for field in tasks.table.fields} | roles
@@ -70,14 +71,14 @@ class Meant:
     def _word(self, term: Term) -> None:
         value, of_xq = self._value(term.values[0]), [self.tasks.table.roles[role] for role in ("status", "owner")]
         texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
-        self.test([self.dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
+        self.test([self.database.dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, term: Term) -> None:
         conditions = []
         for value in _equal(term):
             parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
             row = f"_f{len(self.values)}"
-            conditions.append(self.dialect.by_key(row=row))
+            conditions.append(self.database.dialect.by_key(row=row))
             self.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
         if term.negated:
             self.test(conditions, negated=True)
@@ -87,6 +88,7 @@ class Meant:
     def _field(self, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
         if (named := self.fields.get(term.name)) is None:
+            self._need(term, term.name)
             known = ", ".join(["state", "key", "age", "failure", *self.fields])
             lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
             raise term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
@@ -101,15 +103,18 @@ class Meant:
 
     def _test(self, term: Term, named: Field, value: str, whole: bool) -> str:
         if value == "" and term.operator not in COMPARE:
-            return self.dialect.is_empty(named)
+            return self.database.dialect.is_empty(named)
         if named.kind == "text" and term.operator == ":" and not whole:
-            return self.dialect.contains(named, self._value(value))
+            return self.database.dialect.contains(named, self._value(value))
         operator = term.operator if term.operator in COMPARE else "="
-        return self.dialect.compares(named, operator, self._value(_sent(term, named, value)))
+        return self.database.dialect.compares(named, operator, self._value(_sent(term, named, value)))
+
+    def _need(self, term: Term, role: str) -> None:
+        if role in ROLES.keys() - self.tasks.table.roles - {*OF_XQ}:
+            raise FeatureOff(str(term.wrong(f"needs the role {role!r}: map it to a field")), role=role)
 
     def _failure(self, term: Term) -> None:
-        if "error" not in self.tasks.table.roles:
-            raise term.wrong("needs the role 'error': map it to a field")
+        self._need(term, "error")
         ids, self.with_error = {value.lower() for value in _equal(term)}, True
         if not term.negated:
             self._within(FAILED)
