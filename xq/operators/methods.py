@@ -86,11 +86,10 @@ class Operators(Generic[T]):
         """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
 
         The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
-        back. Each transition that xq makes in it has the `actor` and the `reason` in `History`, of all queues in the
-        database, but not what falls due, nor what the application itself writes. Of nested blocks the inner one counts.
-        Without the feature history, a line of the log `xq.<queue>` at INFO names them after the block. A call of `aio`
-        is not in it: use `aio.transaction(work)`, and the block in `work`. Returns a context manager. Raises BadType
-        and BadValue.
+        back. Each transition that xq makes in it, of all queues in the database, has the `actor` and the `reason` in
+        `History`, but not what falls due, nor what the application itself writes. Of nested blocks the inner one
+        counts. Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in
+        `work` of `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
         return self._operations.acting(By.of(actor, reason))
 
@@ -107,10 +106,9 @@ class Operators(Generic[T]):
         """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
-        call itself moves nothing: `preview` shows what would move, and `run` moves it, or a loop over the operation,
-        which goes from chunk to chunk. A chunk is up to `chunk` tasks in one transaction. It moves the tasks whose
-        state the event leaves, each of them once. Nothing is stored: what is left after a crash is moved by an
-        operation with the same filter.
+        call itself moves nothing: `preview` shows what would move, and `run`, or a loop over the operation, moves it,
+        up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each of them once.
+        Nothing is stored: after a crash, an operation with the same filter moves what is left.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
@@ -225,16 +223,14 @@ class Operators(Generic[T]):
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
         With other features than those that are installed, it changes the installation, and processes with the others
-        get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, with their numbers,
-        unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
-        if the queue there has a history with rows, unless `drop_history`. It raises ConfigurationError, too, if the
-        column of the status refuses one that the queue writes (a CHECK, a length).
+        get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, unless `move` names
+        a state for them, as {"Z": "D"} ("X" deletes them); if the features lack the history and one with rows is there,
+        unless `drop_history`; if the column of the status refuses a status (a CHECK, a length).
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
-        `lock_timeout` seconds (MariaDB: whole ones), while later writers wait behind it. Then it pauses, and tries
-        again, without end. If it is interrupted, the next call completes the installation. Raises ConfigurationError to
-        change an installed queue, and with utube (MariaDB: also unique); InTransaction within a transaction. SQLite has
-        one writer at a time, which waits as without `online`.
+        `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
+        is completed by the next call. Raises ConfigurationError to change an installed queue, and with utube (MariaDB:
+        also unique); InTransaction within a transaction. SQLite has one writer at a time, which waits in any case.
 
         With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
         open transactions that they would wait for now.

@@ -143,7 +143,7 @@ class Search(Generic[T]):
             found = [Seen(tuple(row[5:]), *row[1:5]) for row in rows]
             passing = [bool(row[0]) for row in rows]
             for check in meant.checks:
-                passing = [both == (True, True) for both in zip(passing, check(found), strict=True)]
+                passing = [passes and fits for passes, fits in zip(passing, check(found), strict=True)]
             yield from zip(found, passing, strict=True)
             if len(rows) < size:
                 return
