@@ -77,33 +77,24 @@ class Searches(Objects):
         some = f"SELECT 1 FROM {walk.rows} WHERE {walk.condition} LIMIT :n"
         return f"SELECT COUNT(*) FROM ({some}) AS xq_some"
 
-    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool) -> str:
+    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str:
         """Return a query of up to `:look` rows; if it goes on, of those behind the position `:p0`, `:p1` ...
 
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
-        error and the position.
+        error, the position and, if wanted, all columns of the table.
         """
         behind = f" AND {self.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
         error = f"substr({self.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
         values = [passes, *self._noted, error, *walk.columns]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
+        named += f", {self.columns}" * whole
         where = f"{self.keys_there()}{walk.condition}{behind}"
         return f"SELECT {named} FROM {walk.rows} WHERE {where} ORDER BY {walk.order} LIMIT :look"
 
     def beyond(self, columns: Sequence[str], operator: str) -> str:
         """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
         return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
-
-    def chosen(self, n: int, states: Sequence[str], tests: Sequence[str]) -> str:
-        """Return a query of `n` rows by key (`:k0_0`, ...) that are in these states and pass the tests.
-
-        Its columns are the key, the key as in the history, the state, the token, and all columns of the table.
-        """
-        keys = " OR ".join(f"({self.by_key(row=f'_{i}')})" for i in range(n))
-        state = self.in_states(states, self.not_by_index(self.roles["status"]))
-        columns, where = ", ".join([*self.keys, *self._noted, self.columns]), " AND ".join([f"({keys})", state, *tests])
-        return f"SELECT {columns} FROM {self.table_in_schema}{self.by_primary} WHERE {where}"
 
     @property
     def _noted(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import Machine
-from xq.core.ports import Row, fits_a_column
+from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.unit import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
@@ -81,10 +81,9 @@ class Search(Generic[T]):
             raise BadValue(f"find returns 1 to {MOST:,} tasks, not {shown(n)}: go on with the cursor")
         meant = self.meant(filter)
         page = self._page(meant, n, after)
-        rows = self._chosen(meant, [key for key, _ in page.tasks])
-        since = self.since.of([Seen((), *row[:3]) for row in rows])
-        tasks = [self.tasks.returned(tuple(row[3:])) for row in rows]
-        return Found(tasks, since, page.next, page.looked, page.next is None)
+        rows = self._whole(meant, [key for key, _ in page.tasks])
+        tasks = [self.tasks.returned(row.columns) for row in rows]
+        return Found(tasks, self.since.of(rows), page.next, page.looked, page.next is None)
 
     def movable(self, filter: str, n: int, after: str | None) -> Page:
         """Return the keys and states of the next `n` tasks that a filter means. Reads no task."""
@@ -134,13 +133,16 @@ class Search(Generic[T]):
             return walk
         return dialect.by_keys(states, meant.keys)
 
-    def _rows(self, meant: Meant, walk: Walk, size: int, position: Parts = ()) -> Iterator[tuple[Seen, bool]]:
+    def _rows(
+        self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
+    ) -> Iterator[tuple[Seen, bool]]:
         """Yield the rows of a walk behind a position, and whether they pass. `size` are read first: stop anywhere."""
+        end = 5 + len(walk.columns)
         while True:
-            sql = self.database.dialect.examined(walk, meant.tests, bool(position), meant.with_error)
+            sql = self.database.dialect.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.database.execute(sql, {**meant.values, **at, "look": size})
-            found = [Seen(tuple(row[5:]), *row[1:5]) for row in rows]
+            found = [Seen(tuple(row[5:end]), tuple(row[end:]), *row[1:5]) for row in rows]
             passing = [bool(row[0]) for row in rows]
             for check in meant.checks:
                 passing = [passes and fits for passes, fits in zip(passing, check(found), strict=True)]
@@ -149,15 +151,12 @@ class Search(Generic[T]):
                 return
             position, size = found[-1].position, STEP
 
-    def _chosen(self, meant: Meant, keys: list[Parts]) -> list[Row]:
-        """Return the rows of the keys that still pass, in this order, behind what the history has of them."""
-        found: dict[Parts, Row] = {}
-        width = len(self.tasks.table.key)
+    def _whole(self, meant: Meant, keys: list[Parts]) -> list[Seen]:
+        """Return the rows of these keys that still pass, in this order."""
+        found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
-            values = {f"k{part}_{i}": value for i, key in enumerate(some) for part, value in enumerate(key)}
-            sql = self.database.dialect.chosen(len(some), meant.states, meant.tests)
-            rows = self.database.execute(sql, {**values, **meant.values})
-            found |= {tuple(row[:width]): row[width:] for row in rows}
+            walk = self.database.dialect.by_keys(meant.states, [meant.among(some)])
+            found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}
         return [found[key] for key in keys if key in found]
 
     def failures(self, filter: str, n: int) -> Failures:

@@ -22,10 +22,11 @@ class Seen(NamedTuple):
     """What a search reads of a row that it examines."""
 
     position: tuple[Any, ...]  # in its walk
+    columns: tuple[Any, ...]  # of its table, if they are wanted
     key: Any  # as the history has it
     state: str
     token: str | None
-    error: str | None = None  # if it is wanted
+    error: str | None  # if it is wanted
 
     @property
     def taken_at(self) -> float | None:

@@ -11,7 +11,7 @@ from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field
 from xq.core.schema import ROLES
-from xq.core.values import Tasks
+from xq.core.values import Parts, Tasks
 from xq.engine.unit import Database
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
@@ -50,6 +50,12 @@ class Meant:
         """Require that one of these conditions holds, or none."""
         self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
 
+    def among(self, keys: Sequence[Parts], name: str = "") -> str:
+        """Return the condition that a row has one of these keys. `name` stands in the names of their values."""
+        rows = [f"_{name}_{n}" for n in range(len(keys))]
+        self.values |= {f"k{i}{row}": part for row, key in zip(rows, keys, strict=True) for i, part in enumerate(key)}
+        return f"({' OR '.join(f'({self.database.dialect.by_key(row=row)})' for row in rows)})"
+
     def _value(self, value: Any) -> str:
         """Return a value as a named one."""
         name = f"v{len(self.values)}"
@@ -74,16 +80,12 @@ class Meant:
         self.test([self.database.dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, term: Term) -> None:
-        conditions = []
-        for value in _equal(term):
-            parts = self.tasks.identify(self.tasks.key_in_text(value))[0]
-            row = f"_f{len(self.values)}"
-            conditions.append(self.database.dialect.by_key(row=row))
-            self.values |= {f"k{i}{row}": part for i, part in enumerate(parts)}
+        keys = [self.tasks.identify(self.tasks.key_in_text(value))[0] for value in _equal(term)]
+        among = self.among(keys, f"f{len(self.values)}")
         if term.negated:
-            self.test(conditions, negated=True)
+            self.test([among], negated=True)
         else:
-            self.keys.append(f"({' OR '.join(conditions)})")
+            self.keys.append(among)
 
     def _field(self, term: Term) -> None:
         """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
