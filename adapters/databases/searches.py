@@ -56,7 +56,7 @@ class Searches(Objects):
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
         """Return the walk along the key, or along some keys."""
-        rows, condition = f"{self.table_in_schema}{self.by_primary}", " AND ".join(conditions) or "TRUE"
+        rows, condition = f"{self.table_in_schema}{self.by_primary}", " AND ".join(conditions or ["TRUE"])
         test = self.in_states(states) if states else "FALSE"
         return Walk("", rows, condition if states else "FALSE", self.keys, self._newest_first, test)
 
@@ -86,7 +86,8 @@ class Searches(Objects):
         behind = f" AND {self.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
         error = f"substr({self.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
-        values = [passes, *self._noted, error, *walk.columns]
+        key = self.key_in_history([f"{self.table}.{key}" for key in self.keys])
+        values = [passes, key, self.letter(self.roles["status"]), self.roles["owner"], error, *walk.columns]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
         named += f", {self.columns}" * whole
         where = f"{self.keys_there()}{walk.condition}{behind}"
@@ -95,12 +96,6 @@ class Searches(Objects):
     def beyond(self, columns: Sequence[str], operator: str) -> str:
         """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
         return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
-
-    @property
-    def _noted(self) -> list[str]:
-        """Returns what the history has of a task: its key and its state; and its token."""
-        key = self.key_in_history([f"{self.table}.{key}" for key in self.keys])
-        return [key, self.letter(self.roles["status"]), self.roles["owner"]]
 
     # tests: conditions that are true or false, never NULL
 
