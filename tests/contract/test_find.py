@@ -23,7 +23,7 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 ROLES = ("runat", "priority", "tube", "owner", "attempts", "error")
 FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "id": "required"}
 ERRORS = ["TimeoutError: no answer after {} s\nTraceback", "KeyError: '{}'", "%_: {}"]
-N = 90
+N = 120  # more than one statement reads by their keys
 
 Test = Callable[[dict[str, Any]], bool]
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
 from xq.core.machine import TAKEN, Machine
-from xq.core.values import chunks
 from xq.engine.unit import Database
 from xq.operators.filters import Term
 from xq.sessions.session import owner_of
@@ -15,7 +14,6 @@ from xq.sessions.session import owner_of
 RECENT = 200_000  # transitions in which the times of tasks are looked up: no index of the history has the keys
 TRANSITIONS = 1_000_000  # that a term like age>1h reads
 DISORDER = 1_000  # transitions by which the order of the ids may differ from that of the times
-ASKED = 5_000  # keys that one statement looks up
 
 
 class Seen(NamedTuple):
@@ -46,10 +44,9 @@ class Since:
         asked = [str(task.key) for task in tasks if task.taken_at is None]
         if asked and self.kept is not None:
             low = self.database.execute(dialect.newest_transition)[0][0] - RECENT if low is None else low
-            for some in chunks(asked, ASKED):
-                values = {"low": low, **{f"h{i}": key for i, key in enumerate(some)}}
-                rows = self.database.execute(dialect.last_entries(len(some)), values)
-                found |= {(str(key), state): at_us / 1_000_000 for key, state, at_us in rows}
+            values = {"low": low, **{f"h{i}": key for i, key in enumerate(asked)}}
+            for key, state, at_us in self.database.execute(dialect.last_entries(len(asked)), values):
+                found[str(key), state] = at_us / 1_000_000
         return [task.taken_at or found.get((str(task.key), task.state)) for task in tasks]
 
     def low(self, term: Term, limit: float, at_us: int) -> int:
