@@ -127,9 +127,9 @@ class Operators(Generic[T]):
     def find(self, filter: str = "", n: int = 50, after: str | None = None) -> Found[T]:
         """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
 
-        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000): the next ones first if the filter
-        means one state whose index has the order of takes (ready without utubes, buried), else those with the greatest
-        keys. `after` is the cursor `next` of another page. A call examines at most 10,000 rows, and reports how many in
+        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000). If the filter means one state with an
+        index in the order of takes (ready without utubes, buried), the next ones come first, else the greatest keys.
+        `after` is the cursor `next` of another page. A call examines at most 10,000 rows, and reports how many in
         `looked`: go on with the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
         return self._search.find(filter, count_of(n), after)
@@ -222,10 +222,10 @@ class Operators(Generic[T]):
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
-        With other features than those that are installed, it changes the installation, and processes with the others
-        get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, unless `move` names
-        a state for them, as {"Z": "D"} ("X" deletes them); if the features lack the history and one with rows is there,
-        unless `drop_history`; if the column of the status refuses a status (a CHECK, a length).
+        With other features than the installed ones, it changes the installation, and processes with the old ones get
+        NotInstalled. Raises ConfigurationError if tasks are in states that the features lack, unless `move` names a
+        state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
+        unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation

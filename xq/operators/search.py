@@ -126,7 +126,7 @@ class Search(Generic[T]):
         raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
 
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
-        """Return the walk on which tasks in these states are found: along an index of the one state, else the key."""
+        """Return the walk for tasks in some states: along an index of the one state, else the key."""
         dialect = self.database.dialect
         walk = dialect.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
         if walk and (walk.name or self.database.execute(dialect.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
@@ -152,7 +152,7 @@ class Search(Generic[T]):
             position, size = found[-1].position, STEP
 
     def _whole(self, meant: Meant, keys: list[Parts]) -> list[Seen]:
-        """Return the rows of these keys that still pass, in this order."""
+        """Return the rows of some keys, in this order, if they still pass."""
         found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
             walk = self.database.dialect.by_keys(meant.states, [meant.among(some)])

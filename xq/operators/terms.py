@@ -47,11 +47,11 @@ class Meant:
             special.get(term.name, self._field)(term)
 
     def test(self, conditions: Sequence[str], negated: bool) -> None:
-        """Require that one of these conditions holds, or none."""
+        """Require one of these conditions, or none."""
         self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
 
     def among(self, keys: Sequence[Parts], name: str = "") -> str:
-        """Return the condition that a row has one of these keys. `name` stands in the names of their values."""
+        """Return the condition that a row has one of the keys. `name` stands in the names of their values."""
         rows = [f"_{name}_{n}" for n in range(len(keys))]
         self.values |= {f"k{i}{row}": part for row, key in zip(rows, keys, strict=True) for i, part in enumerate(key)}
         return f"({' OR '.join(f'({self.database.dialect.by_key(row=row)})' for row in rows)})"
@@ -123,7 +123,7 @@ class Meant:
         self.checks.append(lambda rows: [(failure_of(row.error).id in ids) != term.negated for row in rows])
 
     def _age(self, term: Term) -> None:
-        """Add a check of the time since a task entered its state. A task of which that is unknown is older than any."""
+        """Add a check of the time since a task entered its state. A task of unknown age is older than any."""
         if term.operator not in COMPARE or len(term.values) != 1:
             raise term.wrong("needs a comparison with one span of time: age>1h or age<=5m")
         limit = seconds(term, term.values[0])
