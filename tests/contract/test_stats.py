@@ -162,18 +162,18 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
 # how long the oldest ready task has waited
 
 
-def test_without_a_history_the_age_of_a_ready_task_is_unknown_and_the_standstill_a_bound(make):
-    queue = make({}).xq
-    queue.put_many([{}] * 2)
-    queue.take()
-    assert (queue.snapshot().oldest, queue.snapshot().standstill) == (None, 0)
-    queue.clock.tick(30)
-    assert queue.snapshot().standstill == 30
-    queue.take()
-    assert (queue.snapshot().oldest, queue.snapshot().standstill) == ((0, True), 0), "no task is ready"
-    queue.clock.tick(30)
+def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
+    queue = make({"buried": True}).xq
     queue.put({})
-    assert queue.snapshot().standstill == 0, "it has just become so"
+    assert queue.snapshot().oldest is None, "unknown at the first look"
+    queue.ack(queue.take())
+    assert queue.snapshot().oldest == (0, True), "no task is ready"
+    for put, ended, age in ((1, 0, 30), (2, 0, 60), (0, 1, 60)):
+        queue.put_many([{}] * put)
+        queue.snapshot()
+        queue.clock.tick(30)
+        queue.ack_many(queue.take_many(ended))
+        assert queue.snapshot().oldest == (age, age == 0)
 
 
 AGED = {"buried": True, "history": True, "limit": 100}

@@ -18,7 +18,6 @@ import peewee as pw
 import xq
 from xq.core.compile import Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.operators.call_sql import PARTS
 from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,8 +43,7 @@ class Entry:
     @property
     def text(self) -> str:
         """All that runs, in its order."""
-        parts = [(getattr(self.statement, part), f"  -- {why}" if why else "") for part, why in PARTS.items()]
-        return "\n".join(f"{laid_out(sql)};{why}" for sql, why in parts if sql)
+        return "\n".join(f"{laid_out(sql)};{why}" for sql, why in self.statement.parts)
 
     @property
     def shape(self) -> tuple[str, str]:

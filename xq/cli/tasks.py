@@ -206,8 +206,7 @@ def act(
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
     options: dict[str, Any] = {} if delay is None else {"delay": delay}
-    operation = queue.act(event, filter, actor=actor, reason=reason, **options)
-    operation.chunk = chunk
+    operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
     if dry_run:

@@ -98,6 +98,20 @@ class Statement:
     # Run after `sql`:
     back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
 
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """The SQL of each part in the order in which they run, and what it is for."""
+        parts = [
+            (self.admitted, "is there room? Without a row nothing is put"),
+            (self.lock, "lock the tasks"),
+            (self.others, "lock the tasks of other groups"),
+            (self.among, "which of both are meant"),
+            (self.charge, "charge its token bucket"),
+            (self.sql, ""),
+            (self.back, "read them back"),
+        ]
+        return [(sql, f"  -- {why}" if why else "") for sql, why in parts if sql]
+
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:
     """Return what `row` writes if a call brings the options `given`.

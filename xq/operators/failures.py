@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """The first line of an error, and the group that it belongs to."""
 
+    id: str
     error: str
     message: str
-    example: str = field(compare=False)
-
-    @property
-    def id(self) -> str:
-        return hashlib.blake2b(f"{self.error}\0{self.message}".encode(), digest_size=6).hexdigest()
+    example: str
 
 
 @dataclass(frozen=True)
@@ -69,4 +65,5 @@ def failure_of(error: str | None) -> Failure:
     found = CLASS.match(line)
     kind, message = (found[1], line[found.end() :]) if found else ("", line)
     varied = VARYING.sub(lambda part: f"<{part.lastgroup}>", message)
-    return Failure(kind, varied, line)
+    digest = hashlib.blake2b(f"{kind}\0{varied}".encode(), digest_size=6)
+    return Failure(digest.hexdigest(), kind, varied, line)

@@ -14,8 +14,7 @@ from xq.core.errors import BadValue, shown
 from xq.core.ports import fits_a_column
 
 LONGEST: Final = 2_000  # characters of a filter
-MOST_TERMS: Final = 30
-MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
+MOST: Final = 50  # values of all terms: each may be looked for in 10,000 rows
 NAME: Final = r"([^\W\d]\w{0,99})(>=|<=|[:=<>])"
 QUOTED: Final = r"""(?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')"""
 VALUE: Final = rf"""(?:{QUOTED}|[^\s,"'][^\s,]*+)"""
@@ -72,8 +71,8 @@ def parse(text: str) -> list[Term]:
         each = map(_plain, re.findall(VALUE, values, re.DOTALL) or [word])
         terms.append(Term(name, operator or ":", tuple(dict.fromkeys(each)), bool(negated)))
         rest = rest[found.end() :]
-    if len(terms) > MOST_TERMS or sum(len(each.values) for each in terms) > MOST_VALUES:
-        raise BadValue(f"a filter has at most {MOST_TERMS} terms and {MOST_VALUES} values")
+    if sum(len(each.values) for each in terms) > MOST:
+        raise BadValue(f"a filter has at most {MOST} values")
     return terms
 
 
@@ -84,7 +83,7 @@ def _plain(value: str) -> str:
 def number(term: Term, value: str) -> int | float:
     """Return a value as a number. Raises BadValue."""
     if NUMBER.fullmatch(value):
-        found = float(value) if float(value) % 1 else int(value.partition(".")[0])
+        found = float(value) if "." in value else int(value)
         if isinstance(found, float) or fits_a_column(found):
             return found
     raise term.wrong(f"needs a number of up to 64 bits, like 5 or 2.5, not {shown(value)}")

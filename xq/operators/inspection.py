@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, namedtuple
+import threading
+from collections import defaultdict, deque, namedtuple
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
@@ -19,6 +20,7 @@ from xq.sessions.session import owner_of
 
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched
+MARKS: Final = 4_096  # of the number of tasks that have become ready
 
 
 class Process(NamedTuple):
@@ -74,7 +76,7 @@ class Snapshot(NamedTuple):
     stats: Stats
     pauses: list[Pause]
     room: int | None  # how many tasks may be put before the queue is full; None without the feature limit
-    oldest: Age | None  # of the ready tasks; None without the feature history
+    oldest: Age | None  # of the ready tasks; None if nothing is known yet
     standstill: float  # for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so
 
 
@@ -93,6 +95,8 @@ class Inspection:
     def __init__(self, pauses: Pauses, history: History) -> None:
         self.database, self.tasks, self.machine = history.database, history.tasks, history.machine
         self.pauses, self.history = pauses, history
+        self._lock = threading.Lock()
+        self._marks = deque[tuple[float, int]](maxlen=MARKS)  # (time, number of tasks that had entered by then)
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
@@ -199,10 +203,8 @@ class Inspection:
         if (limit := self.machine.guard("limit")) is not None:
             inside = self.database.dialect.guarded_states(limit)
             room = max(0, int(limit.value) - sum(numbers.counts[state] for state in inside))
-        if self.machine.settings.history is not None:
-            oldest, standstill = self._by_history()
-        else:
-            oldest, standstill = None if numbers.counts[READY] else Age(0.0, True), self._by_counters(numbers)
+        by_history = self.machine.settings.history is not None
+        oldest, standstill = self._by_history() if by_history else self._by_counters(numbers)
         may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])
         return Snapshot(numbers, pauses, room, oldest, standstill if may_take else 0.0)
 
@@ -230,14 +232,30 @@ class Inspection:
         seconds, still = (max(0, int(now) - int(at)) / 1_000_000 for at in (oldest if exact else first, taken or first))
         return Age(seconds, exact), min(seconds, still)
 
-    def _by_counters(self, numbers: Stats) -> float:
-        """Return the standstill as this process has seen it; at first, since the newest take of a taken task."""
-        (since, seen), takes, now = self._still, numbers.transition.get(f"{READY}-{TAKEN}", 0), self.moment()
-        if since is None or takes != seen:
-            taken = [at for *_, at in self.taken() if at is not None] if seen < 0 else []
-            since = max(taken, default=now)
-        self._still = since if numbers.counts[READY] else None, takes
-        return max(0.0, now - since) if numbers.counts[READY] else 0.0
+    def _by_counters(self, numbers: Stats) -> tuple[Age | None, float]:
+        """Return bounds of the age of the oldest ready task, and of the standstill, as this process has seen them.
+
+        If m tasks have left the state, one of the first m + 1 that entered it is still there. The first look knows no
+        age, and counts the standstill from the newest take of a taken task.
+        """
+        ready, now = numbers.counts[READY], self.moment()
+        takes = numbers.transition.get(f"{READY}-{TAKEN}", 0)
+        entered = ready + sum(n for name, n in numbers.transition.items() if name.startswith(f"{READY}-"))
+        with self._lock:
+            (since, seen), marks = self._still, self._marks
+            if since is None or takes != seen:
+                taken = [at for *_, at in self.taken() if at is not None] if seen < 0 else []
+                since = max(taken, default=now)
+            self._still = since if ready else None, takes
+            if marks and entered < marks[-1][1]:
+                marks.clear()  # the counters were reset
+            is_first = not marks
+            if is_first or entered > marks[-1][1]:
+                marks.append((now, entered))
+            while len(marks) > 1 and marks[0][1] <= entered - ready:
+                marks.popleft()
+            oldest = None if is_first else Age(max(0.0, now - marks[0][0]), exact=False)
+        return (oldest, max(0.0, now - since)) if ready else (Age(0.0, exact=True), 0.0)
 
     def health(self, max_age: float | None, max_buried: int) -> Health:
         """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""

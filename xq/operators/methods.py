@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq.core.acting import By
-from xq.core.errors import BadType, shown
+from xq.core.compile import Selector, Statement
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.machine import TAKEN, Transition
 from xq.core.ports import Store
-from xq.core.values import Tasks, count_of
+from xq.core.values import PARAMETERS, Tasks, count_of
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.unit import Database
-from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.inspection import Health, Process, Snapshot, Step
-from xq.operators.operations import Operation, acting
+from xq.operators.operations import CHUNK, Operation, acting
 from xq.operators.search import Found, Search
 from xq.runtime.schedules import Schedules
 
@@ -33,7 +33,6 @@ class Operators(Generic[T]):
     _store: Store[T]
     _database: Database
     _tasks: Tasks[T]
-    _steps: Steps
     _takes: Takes[T]
     _schedules: Schedules[T]
     _pauses: Pauses
@@ -49,13 +48,35 @@ class Operators(Generic[T]):
         `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
         of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
         """
-        if isinstance(update, str) or not isinstance(update, Iterable):
+        if isinstance(update, str) or not isinstance(update, Collection):
             raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
-        fields = list(update)
-        for name in (event, *options, *fields):
-            if not isinstance(name, str):
-                raise BadType(f"sql takes the names of an event, its options and fields, not {shown(name)}")
-        return sql_of(self._database, self._tasks, self._steps, event, options, fields, count_of(n))
+        if not all(isinstance(name, str) for name in (event, *options, *update)):
+            raise BadType("sql takes the names of an event, of its options and of fields")
+        machine, tasks, n = self._search.machine, self._tasks, count_of(n)
+        unique = machine.guard("unique") if event == "put" else None
+        words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
+        given = frozenset(tasks.options(event, {name: 1.0 for name in options if name not in words}))
+        names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
+        binding, before = self._database.open(), ""
+        found = [machine.choose(state, event, given) for state in machine.sources(event)]
+        rows = [row for row in found if row is not None and not row.named]
+        if not rows:
+            raise BadValue(f"{event} has no SQL of its own: it leaves no state, or names the one that it enters")
+        if unique:
+            before = f"{binding.dialect.holder(unique)};  -- the task that holds the unique value\n"
+        if len(rows) > 1 and not rows[0].picks:
+            before = f"{binding.dialect.look()};  -- the task, whose state selects one of these\n"
+
+        def statement(row: Transition) -> Statement:
+            if event == "put":
+                return binding.statements.insert(row, given, names, n)
+            which = Selector("key", row.source, "take" if row.fenced else "")
+            if row.picks:
+                one = n == 1 or (machine.guard("rate") is not None and row.target == TAKEN)
+                which = Selector("first" if one else "oldest", row.source, tube="tube" in options)
+            return binding.statements.move(which, row, given, names)
+
+        return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
 
     # acting
 
@@ -63,11 +84,10 @@ class Operators(Generic[T]):
         """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
 
         The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
-        back. Each transition that xq makes in it has the `actor` and the `reason` in `History`, of all queues in the
-        database, but not what falls due, nor what the application itself writes. Of nested blocks the inner one counts.
-        Without the feature history, a line of the log `xq.<queue>` at INFO names them after the block. A call of `aio`
-        is not in it: use `aio.transaction(work)`, and the block in `work`. Returns a context manager. Raises BadType
-        and BadValue.
+        back. Each transition that xq makes in it, of all queues in the database, has the `actor` and the `reason` in
+        `History`, but not what falls due, nor what the application itself writes. Of nested blocks the inner one
+        counts. Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in
+        `work` of `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
         return acting(self._finish, By.of(actor, reason))
 
@@ -78,20 +98,20 @@ class Operators(Generic[T]):
         *,
         actor: str | None = None,
         reason: str | None = None,
+        chunk: int = CHUNK,
         **options: Any,
     ) -> Operation[T]:
         """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
-        call itself moves nothing: `preview` shows what would move, and `run` moves it, or a loop over the operation,
-        which goes from chunk to chunk. A chunk is up to 500 tasks in one transaction. It moves the tasks whose
-        state the event leaves, each of them once. Nothing is stored: what is left after a crash is moved by an
-        operation with the same filter.
+        call itself moves nothing: `preview` shows what would move, and `run`, or a loop over the operation, moves it,
+        up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each of them once.
+        Nothing is stored: after a crash, an operation with the same filter moves what is left.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), options)
+        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
@@ -102,16 +122,15 @@ class Operators(Generic[T]):
 
     # looking
 
-    def find(self, filter: str = "", n: int = 50, after: str | None = None, back: bool = False) -> Found[T]:
+    def find(self, filter: str = "", n: int = 50, after: str | None = None) -> Found[T]:
         """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
 
-        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000): the next ones first if the filter
-        means one state whose index has the order of takes (ready without utubes, buried), else those with the greatest
-        keys. `after` is the cursor `next` of another page, or with `back=True` its `previous`; `back=True` alone
-        returns the last page. A call examines at most 10,000 rows, and reports how many in `looked`: go on with the
-        cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
+        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000). If the filter means one state with an
+        index in the order of takes (ready without utubes, buried), the next ones come first, else the greatest keys.
+        `after` is the cursor `next` of another page. A call examines at most 10,000 rows, and reports how many in
+        `looked`: go on with the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
-        return self._search.find(filter, count_of(n), after, bool(back))
+        return self._search.find(filter, count_of(n), after)
 
     def failures(self, filter: str = "", n: int = 20) -> Failures:
         """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
@@ -148,8 +167,8 @@ class Operators(Generic[T]):
 
         `oldest` is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower
         bound; 0 without a ready task. A pause of the queue, or of all tubes with ready tasks, and a limit of the
-        feature rate are no `standstill`. Without the feature history the first call goes by the newest take of the
-        tasks that are taken now, and later ones by the counters.
+        feature rate are no `standstill`. Without the feature history both are bounds by what this process has seen of
+        the counters: the first call knows no age, and a standstill since the newest take of the tasks taken now.
         """
         return self._inspection.snapshot()
 
@@ -190,17 +209,15 @@ class Operators(Generic[T]):
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
-        With other features than those that are installed, it changes the installation, and processes with the others
-        get NotInstalled. Raises ConfigurationError if tasks are in states that these features lack, with their numbers,
-        unless `move` names a state for them: {"Z": "D"}; "X" deletes them. Without the feature history it also raises
-        if the queue there has a history with rows, unless `drop_history`. It raises ConfigurationError, too, if the
-        column of the status refuses one that the queue writes (a CHECK, a length).
+        With other features than the installed ones, it changes the installation, and processes with the old ones get
+        NotInstalled. Raises ConfigurationError if tasks are in states that the features lack, unless `move` names a
+        state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
+        unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
-        `lock_timeout` seconds (MariaDB: whole ones), while later writers wait behind it. Then it pauses, and tries
-        again, without end. If it is interrupted, the next call completes the installation. Raises ConfigurationError to
-        change an installed queue, and with utube (MariaDB: also unique); InTransaction within a transaction. SQLite has
-        one writer at a time, which waits as without `online`.
+        `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
+        is completed by the next call. Raises ConfigurationError to change an installed queue, and with utube (MariaDB:
+        also unique); InTransaction within a transaction. SQLite has one writer at a time, which waits in any case.
 
         With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
         open transactions that they would wait for now.

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
-from xq.core.values import Parts
+from xq.core.values import Parts, count_of
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
 from xq.operators.filters import Term
@@ -26,6 +26,7 @@ NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
 ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
 CHUNK: Final = 500  # tasks of one transaction
+LARGEST: Final = 1_000
 SHOWN: Final = 20  # tasks of a preview
 
 
@@ -44,8 +45,7 @@ class Operation(Generic[T]):
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
     faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is
-    new, running, done or cancelled. After an error, `run` goes on behind the last whole chunk. `chunk`, the number of
-    tasks of one transaction, may be set.
+    new, running, done or cancelled. After an error, `run` goes on behind the last whole chunk.
     """
 
     event: str
@@ -60,7 +60,14 @@ class Operation(Generic[T]):
     state: str
 
     def __init__(
-        self, finish: Finish[T], search: Search[T], event: str, filter: str, by: By, options: Mapping[str, Any]
+        self,
+        finish: Finish[T],
+        search: Search[T],
+        event: str,
+        filter: str,
+        by: By,
+        chunk: int,
+        options: Mapping[str, Any],
     ) -> None:
         if not isinstance(event, str) or event not in ACTS:
             known = ", ".join(act for act in ACTS if is_offered(finish.machine, ACTS[act]))
@@ -73,9 +80,11 @@ class Operation(Generic[T]):
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, not {shown(filter)}: act({event!r}, 'state:buried')")
+        if not 1 <= (size := count_of(chunk)) <= LARGEST:
+            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
-        self.event, self.filter, self.chunk = event, filter, CHUNK
+        self.event, self.filter, self.chunk = event, filter, size
         self.options = dict(finish.checked(ACTS[event], options))
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from xq.core.errors import BadValue, FeatureOff, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import Machine
-from xq.core.ports import Row
+from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
-from xq.engine.stats import stats
 from xq.engine.unit import Database
-from xq.operators import cursors
-from xq.operators.cursors import Place
-from xq.operators.failures import Failure, FailureGroup, Failures, failure_of
-from xq.operators.filters import Term, parse
-from xq.operators.since import Noted, Since
-from xq.operators.terms import FAILED, Examined, Meant, Terms
+from xq.operators.failures import FailureGroup, Failures, failure_of
+from xq.operators.since import Seen, Since
+from xq.operators.terms import FAILED, Meant
 
 if TYPE_CHECKING:
     from xq.adapters.databases.searches import Walk
@@ -35,7 +34,7 @@ STEP = 2_000  # rows of the queries after the first one of a call
 
 @dataclass(frozen=True)
 class Found(Generic[T]):
-    """A page of tasks. `next` and `previous` are cursors for `find`; None if nothing is there.
+    """A page of tasks. `next` is the cursor of the page behind it, for `find`; None at the end.
 
     `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. The token
     of a taken task tells it; of others the feature history, if it was one of its last 200,000 transitions. `looked` is
@@ -46,19 +45,14 @@ class Found(Generic[T]):
     tasks: list[T]
     since: list[float | None]
     next: str | None
-    previous: str | None
     looked: int
     ended: bool
 
 
 class Page(NamedTuple):
-    """Tasks without their rows: (key, state), between two cursors: `next` is None at the end. None moves in its walk.
-
-    `here` is None if the page began at an end of the walk. `looked` counts examined rows.
-    """
+    """The keys and the states of tasks; the cursor behind them, None at the end; the number of examined rows."""
 
     tasks: list[tuple[Parts, str]]
-    here: str | None
     next: str | None
     looked: int
 
@@ -71,127 +65,131 @@ class Search(Generic[T]):
         self.tasks = tasks
         self.machine = machine
         self.since = Since(database, machine)
-        self.terms = Terms(database, tasks, machine, self.since)
+
+    def meant(self, filter: object) -> Meant:
+        """Return what a filter means. Raises BadType, BadValue and FeatureOff."""
+        return Meant(self.database, self.tasks, self.machine, self.since, filter)
 
     def states_alone(self, filter: str) -> tuple[str, ...] | None:
         """Return the states that a filter names; None if it names anything else."""
-        terms = parse(filter)
-        return self.terms.meant(filter).states if all(term.name == "state" for term in terms) else None
+        meant = self.meant(filter)
+        return None if meant.keys or meant.tests or meant.checks else meant.states
 
-    def find(self, filter: str, n: int, after: str | None = None, back: bool = False) -> Found[T]:
-        """Return the next `n` tasks that a filter means, behind a cursor or before it."""
+    def find(self, filter: str, n: int, after: str | None = None) -> Found[T]:
+        """Return the next `n` tasks that a filter means, behind a cursor."""
         if not 1 <= n <= MOST:
             raise BadValue(f"find returns 1 to {MOST:,} tasks, not {shown(n)}: go on with the cursor")
-        meant = self.terms.meant(filter)
-        page = self._page(meant, n, after, back)
-        keys = [key for key, _ in page.tasks]
-        rows = self._chosen(meant, keys[::-1] if back else keys)
-        tasks = [self.tasks.returned(tuple(row[:-3])) for row in rows]
-        here, there = (page.next, page.here) if back else (page.here, page.next)
-        since = self.since.of([Noted(*row[-3:]) for row in rows])
-        return Found(tasks, since, there, here, page.looked, page.next is None)
+        meant = self.meant(filter)
+        page = self._page(meant, n, after)
+        rows = self._whole(meant, [key for key, _ in page.tasks])
+        tasks = [self.tasks.returned(row.columns) for row in rows]
+        return Found(tasks, self.since.of(rows), page.next, page.looked, page.next is None)
 
     def movable(self, filter: str, n: int, after: str | None) -> Page:
         """Return the keys and states of the next `n` tasks that a filter means. Reads no task."""
-        return self._page(self.terms.meant(filter), n, after)
+        return self._page(self.meant(filter), n, after)
 
-    def _page(self, meant: Meant, n: int, after: str | None, back: bool = False) -> Page:
-        walk = self._walk(meant)
-        here = None if after is None else cursors.read(self.tasks, walk, after)
-        there, looked, last = None, 0, Place(not back, ())
-        chosen: list[tuple[Parts, str]] = []
-        for row, passes in self._rows(meant, walk, n + 1, here, back):
-            if len(chosen) == n or looked == LOOK:
-                there = cursors.write(self.tasks, walk, last)
-                break
-            looked, last = looked + 1, last._replace(position=row.position)
+    def _page(self, meant: Meant, n: int, after: str | None) -> Page:
+        walk = self._walk(meant, meant.states)
+        position = () if after is None else self._position(walk, after)
+        tasks: list[tuple[Parts, str]] = []
+        looked = 0
+        for row, passes in self._rows(meant, walk, n + 1, position):
+            if len(tasks) == n or looked == LOOK:
+                return Page(tasks, self._cursor(walk, position), looked)
+            looked, position = looked + 1, row.position
             if passes:
-                chosen.append((self._key_of(row), row.noted.state))
-        return Page(chosen, here and cursors.write(self.tasks, walk, here), there, looked)
+                tasks.append((self._key_of(position), row.state))
+        return Page(tasks, None, looked)
 
-    def _key_of(self, row: Examined) -> Parts:
-        return row.position[-len(self.tasks.table.key) :]
+    def _key_of(self, position: Parts) -> Parts:
+        return position[-len(self.tasks.table.key) :]
 
-    def _walk(self, meant: Meant) -> Walk:
-        """Return the walk on which the tasks are found: along an index of their state if one has them all, or the key.
+    def _cursor(self, walk: Walk, position: Parts) -> str:
+        """Return a position as text for URLs."""
+        key = self.tasks.app_key(self._key_of(position))
+        written = self.tasks.key_as_text(key if len(self.tasks.table.key) > 1 else [key])
+        text = json.dumps([walk.name, *position[: -len(self.tasks.table.key)], written])
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-        None has a column that a move changes, but for the state.
-        """
+    def _position(self, walk: Walk, cursor: object) -> Parts:
+        """Return the position of a cursor. Anybody may send one, so all of it is checked."""
+        if not isinstance(cursor, str):
+            raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
+        with suppress(ValueError, TypeError, RecursionError, BadType):
+            text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
+            name, *numbers, key = json.loads(text)
+            whole = all(type(number) is int and fits_a_column(number) for number in numbers)
+            position = (*numbers, *self.tasks.identify(self.tasks.key_in_text(key))[0])
+            if name == walk.name and whole and len(position) == len(walk.columns):
+                return position
+        raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
+
+    def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
+        """Return the walk for tasks in some states: along an index of the one state, else the key."""
         dialect = self.database.dialect
-        if len(meant.states) == 1 and not meant.keys:
-            (state,) = meant.states
-            if walk := dialect.in_order(state, meant.of_tube):
-                return walk
-            if walk := dialect.of_few(state):
-                n = stats(self.database.counters(), self.machine.states).counts[state]
-                # An index of times lacks the tasks without.
-                if n <= FEW and self.database.execute(dialect.number_in(walk), {"n": FEW + 1})[0][0] == n:
-                    return walk
-        return dialect.by_keys(meant.states, meant.keys)
+        walk = dialect.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
+        if walk and (walk.name or self.database.execute(dialect.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
+            return walk
+        return dialect.by_keys(states, meant.keys)
 
     def _rows(
-        self, meant: Meant, walk: Walk, size: int, place: Place | None = None, back: bool = False
-    ) -> Iterator[tuple[Examined, bool]]:
-        """Yield the rows of a walk from a place on, and whether they pass. `size` are read first: stop at any row."""
-        forward, width = ">" if walk.newest_first == back else "<", len(walk.fields)
+        self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
+    ) -> Iterator[tuple[Seen, bool]]:
+        """Yield the rows of a walk behind a position, and whether they pass. `size` are read first: stop anywhere."""
+        end = 5 + len(walk.columns)
         while True:
-            operator = "" if place is None else forward + "=" * (place.after == back)
-            sql = self.database.dialect.examined(walk, meant.tests, operator, back, meant.with_error)
-            at = {f"p{i}": value for i, value in enumerate(place.position if place else ())}
+            sql = self.database.dialect.examined(walk, meant.tests, bool(position), meant.with_error, whole)
+            at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.database.execute(sql, {**meant.values, **at, "look": size})
-            found = [Examined(tuple(row[:width]), Noted(*row[width + 1 : -1]), row[-1]) for row in rows]
-            passing = [bool(row[width]) for row in rows]
+            found = [Seen(tuple(row[5:end]), tuple(row[end:]), *row[1:5]) for row in rows]
+            passing = [bool(row[0]) for row in rows]
             for check in meant.checks:
-                some = iter(check([row for row, passes in zip(found, passing, strict=True) if passes]))
-                passing = [passes and next(some) for passes in passing]
+                passing = [passes and fits for passes, fits in zip(passing, check(found), strict=True)]
             yield from zip(found, passing, strict=True)
             if len(rows) < size:
                 return
-            place, size = Place(not back, found[-1].position), STEP
+            position, size = found[-1].position, STEP
 
-    def _chosen(self, meant: Meant, keys: Sequence[Parts]) -> list[Row]:
-        """Return the rows of these keys that still pass the tests, in this order, with what the history has of them."""
-        found: dict[Parts, Row] = {}
-        width = len(self.tasks.table.key)
-        for some in chunks(list(keys), FETCHED):
-            values = {f"k{part}_{i}": value for i, key in enumerate(some) for part, value in enumerate(key)}
-            sql = self.database.dialect.chosen(len(some), meant.states, meant.tests)
-            rows = self.database.execute(sql, {**values, **meant.values})
-            found |= {tuple(row[-width:]): row[:-width] for row in rows}
+    def _whole(self, meant: Meant, keys: list[Parts]) -> list[Seen]:
+        """Return the rows of some keys, in this order, if they still pass."""
+        found: dict[Parts, Seen] = {}
+        for some in chunks(keys, FETCHED):
+            walk = self.database.dialect.by_keys(meant.states, [meant.among(some)])
+            found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}
         return [found[key] for key in keys if key in found]
 
     def failures(self, filter: str, n: int) -> Failures:
         """Return the largest groups of failures among the tasks that a filter means."""
         if "error" not in self.tasks.table.roles:
             raise FeatureOff("failures() needs the role 'error': map it to a field", role="error")
-        meant = replace(self.terms.meant(filter), with_error=True)
+        meant = self.meant(filter)
+        meant.with_error = True
         meant.test([self.database.dialect.is_empty(self.tasks.table.roles["error"])], negated=True)
-        each = [replace(meant, states=(state,)) for state in FAILED if state in meant.states]
-        rows = chain.from_iterable(self._rows(one, self._walk(one), STEP) for one in each)
+        walks = (self._walk(meant, [state]) for state in FAILED if state in meant.states)
+        rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
         examined = list(islice(rows, LOOK))
         failed = [row for row, passes in examined if passes]
-        groups: dict[Failure, list[tuple[Examined, float | None]]] = {}
-        for row, at in zip(failed, self.since.of([row.noted for row in failed]), strict=True):
-            groups.setdefault(failure_of(row.error), []).append((row, at))
-        largest = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0].id))[:n]
-        found = Failures(self._group(filter, *group) for group in largest)
+        groups: dict[str, list[tuple[Seen, float | None]]] = {}
+        for row, at in zip(failed, self.since.of(failed), strict=True):
+            groups.setdefault(failure_of(row.error).id, []).append((row, at))
+        largest = sorted(groups, key=lambda id: (-len(groups[id]), id))[:n]
+        found = Failures(self._group(meant, groups[id]) for id in largest)
         found.looked, found.ended = len(examined), next(rows, None) is None
         return found
 
-    def _group(self, filter: str, failure: Failure, members: list[tuple[Examined, float | None]]) -> FailureGroup:
+    def _group(self, meant: Meant, members: Sequence[tuple[Seen, float | None]]) -> FailureGroup:
+        first, failure = members[0][0], failure_of(members[0][0].error)
         times = [at for _, at in members if at is not None]
-        counts = Counter(row.noted.state for row, _ in members)
-        states = {state: counts[state] for state in self.machine.states if state in counts}
+        states = Counter(row.state for row, _ in members)
         # With the states, as one of them may have an index.
-        terms = parse(filter)
-        more = [] if any(term.name == "state" for term in terms) else [Term("state", ":", tuple(states))]
+        more = f"state:{','.join(states)} " if meant.states == self.machine.states else ""
         return FailureGroup(
-            **vars(failure),
-            id=failure.id,
-            key=self.tasks.app_key(self._key_of(members[0][0])),
+            *failure,
+            key=self.tasks.app_key(self._key_of(first.position)),
             count=len(members),
             states=states,
             first=min(times) if len(times) == len(members) else None,
             last=max(times, default=None),
-            filter=" ".join(map(str, [*more, *terms, Term("failure", ":", (failure.id,))])),
+            filter=f"{meant.text} {more}failure:{failure.id}".strip(),
         )

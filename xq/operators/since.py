@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
 from xq.core.machine import TAKEN, Machine
-from xq.core.values import chunks
 from xq.engine.unit import Database
 from xq.operators.filters import Term
 from xq.sessions.session import owner_of
@@ -15,15 +14,21 @@ from xq.sessions.session import owner_of
 RECENT = 200_000  # transitions in which the times of tasks are looked up: no index of the history has the keys
 TRANSITIONS = 1_000_000  # that a term like age>1h reads
 DISORDER = 1_000  # transitions by which the order of the ids may differ from that of the times
-ASKED = 5_000  # keys that one statement looks up
 
 
-class Noted(NamedTuple):
-    """What the history has of a task, and its token."""
+class Seen(NamedTuple):
+    """What a search reads of a row that it examines."""
 
-    key: Any
+    position: tuple[Any, ...]  # in its walk
+    columns: tuple[Any, ...]  # of its table, if they are wanted
+    key: Any  # as the history has it
     state: str
     token: str | None
+    error: str | None  # if it is wanted
+
+    @property
+    def taken_at(self) -> float | None:
+        return owner_of(self.token)[1] if self.token and self.state == TAKEN else None
 
 
 class Since:
@@ -33,20 +38,16 @@ class Since:
         self.database = database
         self.kept = machine.settings.history
 
-    def of(self, tasks: Sequence[Noted], low: int | None = None) -> list[float | None]:
+    def of(self, tasks: Sequence[Seen], low: int | None = None) -> list[float | None]:
         """Return since when each task is in its state, by the transitions after the id `low`; None if nothing tells."""
-        found: dict[tuple[str, str], float] = {}
-        asked = [str(task.key) for task in tasks if _taken_at(task) is None]
+        dialect, found = self.database.dialect, dict[tuple[str, str], float]()
+        asked = [str(task.key) for task in tasks if task.taken_at is None]
         if asked and self.kept is not None:
-            low = self._newest() - RECENT if low is None else low
-            for some in chunks(asked, ASKED):
-                values = {"low": low, **{f"h{i}": key for i, key in enumerate(some)}}
-                rows = self.database.execute(self.database.dialect.last_entries(len(some)), values)
-                found |= {(str(key), state): at_us / 1_000_000 for key, state, at_us in rows}
-        return [_taken_at(task) or found.get((str(task.key), task.state)) for task in tasks]
-
-    def _newest(self) -> int:
-        return int(self.database.execute(self.database.dialect.newest_transition)[0][0])
+            low = self.database.execute(dialect.newest_transition)[0][0] - RECENT if low is None else low
+            values = {"low": low, **{f"h{i}": key for i, key in enumerate(asked)}}
+            for key, state, at_us in self.database.execute(dialect.last_entries(len(asked)), values):
+                found[str(key), state] = at_us / 1_000_000
+        return [task.taken_at or found.get((str(task.key), task.state)) for task in tasks]
 
     def low(self, term: Term, limit: float, at_us: int) -> int:
         """Return an id before all transitions since a time, `limit` seconds ago. Raises BadValue and FeatureOff."""
@@ -56,13 +57,8 @@ class Since:
             raise FeatureOff(f"{term.wrong(lacks)}; {known}", feature="history")
         if limit > self.kept:
             raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
-        before, dialect = self._newest() - TRANSITIONS, self.database.dialect
-        if rows := self.database.execute(dialect.last_before, {"low": before, "at_us": at_us}):
-            return int(rows[0][0]) - DISORDER
-        if self.database.execute(dialect.oldest_transition)[0][0] <= before:
+        values = {"n": TRANSITIONS, "at_us": at_us}
+        ((before, unread),) = self.database.execute(self.database.dialect.last_before, values)
+        if before is None and unread:
             raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
-        return before
-
-
-def _taken_at(task: Noted) -> float | None:
-    return owner_of(task.token)[1] if task.token and task.state == TAKEN else None
+        return (before or 0) - DISORDER

@@ -215,7 +215,7 @@ class Mariadb(MariadbObjects):
         *before, last = [(column, f":p{i}") for i, column in enumerate(columns)]
         found = f"{last[0]} {operator} {last[1]}"
         for column, value in reversed(before):
-            found = f"({column} {operator[0]} {value} OR ({column} = {value} AND {found}))"
+            found = f"({column} {operator} {value} OR ({column} = {value} AND {found}))"
         return found
 
     def folded(self, text: str) -> str:

@@ -160,11 +160,6 @@ class Postgres(PostgresObjects):
         roles = len(self.source.ordered_by)
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
 
-    def in_order_of(self, column: str, descending: bool) -> str:
-        nulls = " NULLS LAST" if descending else " NULLS FIRST"  # as the index has it, though it holds none
-        by_role = column in [self.roles[role] for role in self.source.ordered_by]
-        return f"{super().in_order_of(column, descending)}{nulls * by_role}"
-
     def sorted_alone(self, rows: str, condition: str) -> str:
         # OFFSET 0: else the planner, which goes by statistics, could read the whole table along its key.
         return f"(SELECT * FROM {rows} WHERE {condition} OFFSET 0) AS {self.table}"

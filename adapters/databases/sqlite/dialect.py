@@ -85,10 +85,6 @@ class Sqlite(SqliteObjects):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def position(self, field: Field) -> str:
-        # As it is stored: a driver may convert a date-time.
-        return f"CAST({super().position(field)} AS TEXT)" if field.kind in TIMES else super().position(field)
-
     def choice(self, rows: Selector) -> tuple[str, str]:
         by, chosen = super().choice(rows)
         return by, self.keys_there() + chosen

@@ -76,7 +76,7 @@ const KEYS = {
     Enter: () => find("tr.at a")?.click(),
     "/": () => find("#filter")?.select(),
     n: () => find("a[rel='next']")?.click(),
-    b: () => find("a[rel='prev']")?.click(),
+    b: () => history.back(),
     p: pause,
     u: () => find("a.brand").click(),
     "?": () => find("#help").showModal(),
