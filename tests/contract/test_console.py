@@ -819,8 +819,7 @@ def fuzzed(tmp_path_factory) -> Iterator[TestClient]:
     Task.xq.put_many([{"name": EVIL} for _ in range(5)])
     Task.xq.bury_many(Task.xq.take_many(2), error=EVIL)
     Task.xq.act("dig", "state:buried error:nothing")
-    Task.xq.pipeline.rollup(EVIL).install()
-    console = serve.app([Task], every=60, activity=EVIL, metrics="open")
+    console = serve.app([Task], every=60, metrics="open")
     yield visitor(console)
     db.close()
 

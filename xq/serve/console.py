@@ -197,7 +197,6 @@ def app(
     hide: Any = (),
     metrics: str = "off",
     every: float = EVERY,
-    activity: str | None = None,
     root_path: str = "",
 ) -> Console:
     """Return a console of queues as an ASGI application, which can be mounted into another one.
@@ -212,12 +211,11 @@ def app(
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
     (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
     for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
-    seconds. `activity` names the table of `xq.spark.stream()` in the databases of the queues, where they have the names
-    that they have here: each queue gets a page of it.
+    seconds.
 
     Raises BadType, BadValue.
     """
-    from xq.serve.pages import ACTIVITY, PAGES, metrics_of
+    from xq.serve.pages import PAGES, metrics_of
 
     is_user, is_path = isinstance(user, str | None) or callable(user), re.fullmatch(r"[\w/.~-]*", str(root_path), re.A)
     for expected, given, is_right in (
@@ -234,11 +232,8 @@ def app(
         if named := hidden & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
     pages = PAGES if metrics == "off" else (*PAGES, Page("GET", "/metrics", METRICS[metrics], metrics_of(entries)))
-    if activity is not None:
-        entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
-        pages = (*pages, ACTIVITY)
     known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
     networks = login.networks_of(proxied)
     root = f"/{root_path}/".replace("//", "/").rstrip("/")
     who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, networks, root
-    return Console(entries, Settings(*who, name, colour or COLOUR, hidden, every, activity or ""), pages)
+    return Console(entries, Settings(*who, name, colour or COLOUR, hidden, every), pages)

@@ -158,7 +158,6 @@ class Settings:
     colour: str
     hide: frozenset[str]
     every: float
-    activity: str  # the table of stream(); "" for none
     refused: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1_000))  # when, and from where
 
     def believes(self, address: str) -> bool:
