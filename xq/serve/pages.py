@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from functools import partial
 from typing import Final
@@ -15,8 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, address_of, log
-from xq.serve.operations import act, cancel, operations, preview
-from xq.serve.snapshot import THREADS
+from xq.serve.operations import act, cancel, preview
+from xq.serve.snapshot import Look
 
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
@@ -24,7 +23,7 @@ INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of 
 
 async def part(console: Console, visit: Visit) -> Response:
     """Return the part of a page that changes, for which it asks again and again."""
-    await console.snapshots.current(visit.entry)
+    await console.current(visit)
     return HTMLResponse(await run_in_threadpool(console.part, visit))
 
 
@@ -38,15 +37,11 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
     """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
-    kept, room = Metrics({entry.name: entry.queue for entry in entries}), threading.Semaphore(THREADS)
+    kept, look = Metrics({entry.name: entry.queue for entry in entries}), Look()  # its threads: a database may hang
 
-    def page(console: Console, visit: Visit) -> Response:
-        if not room.acquire(blocking=False):  # a database hangs
-            raise HTTPException(503, "Other requests read the metrics, and have no answer yet.")
-        try:
-            body, kind = kept.scrape(visit.request.headers.get("accept", "")[:1000])
-        finally:
-            room.release()
+    async def page(console: Console, visit: Visit) -> Response:
+        accept = visit.request.headers.get("accept", "")[:1000]
+        body, kind = await look.call(partial(kept.scrape, accept))
         return Response(body, headers={"Content-Type": kind})
 
     return page
@@ -104,12 +99,8 @@ PAGES: Final = (
     Page("GET", "/q/{queue}/part", VIEW, part),
     Page("GET", "/q/{queue}/task", VIEW, "task.html"),
     Page("GET", "/q/{queue}/task.json", VIEW, plain),
-    Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
-    Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),
-    Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
-    Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
-    Page("GET", "/q/{queue}/doctor", VIEW, "doctor.html"),
-    Page("GET", "/q/{queue}/operations", VIEW, operations),
+    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("failures", "workers", "schedules")),
+    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor")),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/cancel", BY_FORM, cancel),
