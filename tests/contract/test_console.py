@@ -763,8 +763,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 def test_wrong_settings_are_refused_by_name(pages):
     for options, told in WRONG:
-        with pytest.raises(xq.Error, match=re.escape(told)):
+        with pytest.raises(xq.Error, match=re.escape(told)) as refused:
             serve.app([pages], **options)
+        assert TOKEN not in f"{refused.value} {refused.value.__context__}", "it shows no token"
     with pytest.raises(xq.BadValue, match="at least one queue"):
         serve.app([])
 

@@ -88,13 +88,13 @@ class Console:
         caller, settings = NOBODY, self.settings
         try:
             settings.check_host(request)
-            caller, (page, slug) = settings.caller(request), self._page(request.method, Visit(request, NOBODY).path)
+            caller, (page, entry) = settings.caller(request), self._page(request.method, Visit(request, NOBODY).path)
             if caller is NOBODY and (page is None or page.verb != OPEN):
                 raise HTTPException(401, settings.missing())
             settings.check_origin(request, caller)
             if page is None:
-                raise HTTPException(404, "This console has no such page.")
-            visit = Visit(request, caller, await login.parameters_of(request), self._entry(slug))
+                raise HTTPException(404, "This console has no such page, or no such queue.")
+            visit = Visit(request, caller, await login.parameters_of(request), entry)
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
             if inspect.iscoroutinefunction(page.answer):
@@ -112,18 +112,14 @@ class Console:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
-    def _page(self, method: str, path: str) -> tuple[Page | None, str | None]:
+    def _page(self, method: str, path: str) -> tuple[Page | None, Entry | None]:
         """Return the page of a path, and the queue that the path names."""
         slug = path.split("/")[2] if path.startswith("/q/") else None
-        wanted = path if slug is None else path.replace(f"/q/{slug}", "/q/{queue}", 1)
-        method = "GET" if method == "HEAD" else method
-        return next((page for page in self.pages if (page.method, page.path) == (method, wanted)), None), slug
-
-    def _entry(self, slug: str | None) -> Entry | None:
-        found = next((entry for entry in self.entries if entry.slug == slug), None)
-        if slug is not None and found is None:
-            raise HTTPException(404, "This console has no such queue.")
-        return found
+        entry = next((entry for entry in self.entries if entry.slug == slug), None)
+        path = path if slug is None else path.replace(f"/q/{slug}", "/q/{queue}", 1)
+        asked = "GET" if method == "HEAD" else method, path
+        page = next((page for page in self.pages if page[:2] == asked), None)
+        return (page if slug is None or entry else None), entry
 
     def _answer(self, page: Page, visit: Visit) -> Any:
         if isinstance(page.answer, str):

@@ -115,7 +115,7 @@ NAMES: Final = "a list of names, as ['example.org']"
 class Settings(BaseModel):
     """The options of a console, each described as an error says it; and what they require of a request."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     tokens: Annotated[dict[Name, Token], BeforeValidator(tokens_of), AfterValidator(each_another)] = Field(
         alias="token",
