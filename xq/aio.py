@@ -16,7 +16,7 @@ from xq.core.ports import Connections
 from xq.core.values import PutOptions, Span, Times, count_of
 from xq.engine.finish import Update
 from xq.handle import MISSING, Queue
-from xq.operators.operations import CHUNK, Operation
+from xq.operators.operations import Operation
 from xq.runtime import callers
 from xq.runtime.callers import Runner, Shared, Work
 from xq.runtime.turns import Call, CallKind, Held, Turns, kind, sleep, step
@@ -234,11 +234,10 @@ class Aio(Generic[T]):
         *,
         actor: str | None = None,
         reason: str | None = None,
-        chunk: int = CHUNK,
         **options: Any,
     ) -> AsyncIterator[Operation[T]]:
         """Run an operation, and yield it after each chunk: `async for operation in Page.xq.aio.act("dig", ""): ...`."""
-        act = partial(self._queue.act, event, filter, actor=actor, reason=reason, chunk=chunk, **options)
+        act = partial(self._queue.act, event, filter, actor=actor, reason=reason, **options)
         chunks = iter(await self._call(act))
         while operation := await self._call(partial(next, chunks, None)):
             yield operation
@@ -288,9 +287,7 @@ class Aio(Generic[T]):
     waiting = twin(Queue.waiting)
     sessions = twin(Queue.sessions)
     processes = twin(Queue.processes)
-    oldest_ready = twin(Queue.oldest_ready)
-    standstill = twin(Queue.standstill)
-    room = twin(Queue.room)
+    snapshot = twin(Queue.snapshot)
     stats = twin(Queue.stats)
     queue_stats = stats
     why = twin(Queue.why)

@@ -19,14 +19,14 @@ from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
-from xq.engine.stats import Stats, stats
+from xq.engine.stats import Stats
 from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
-from xq.operators.operations import Operations
+from xq.operators.operations import log_act
 from xq.operators.search import Search
 from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
@@ -89,7 +89,7 @@ class Queue(Operators[T]):
         self._observers.read = self._tasks.returned
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
-        self._inspection = Doctor(database, self._tasks, machine, self._pauses, self._history)
+        self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
@@ -97,7 +97,6 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._operations: Operations[T] = Operations(self._finish, self._search)
         self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
@@ -500,7 +499,7 @@ class Queue(Operators[T]):
         else:
             self._pauses.resume(named)
         if by:
-            self._operations.tell(by, event if named is None else f"{event} {named}")
+            log_act(self._finish, by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -557,7 +556,7 @@ class Queue(Operators[T]):
         with block(self._store.database, by) if by else nullcontext():
             changed = self._schedules.change(event, name)
         if by and changed:
-            self._operations.tell(by, f"{event} the schedule {name}")
+            log_act(self._finish, by, f"{event} the schedule {name}")
         self._store.after_commit(self._maintenance.scheduled)
         return changed
 
@@ -624,8 +623,7 @@ class Queue(Operators[T]):
         They are exact as of the last commit, and count the statements of any program. With `pretty` the states are
         spelled.
         """
-        usual = self.machine.usual_event if self.machine.settings.counts_events else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
+        found = self._inspection.stats()
         return found.spelled() if pretty else found
 
     queue_stats = stats

@@ -78,5 +78,3 @@ class Inspections(Selectors, Counters, HistoryTable):
 
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
-    # A query of the greatest number that the key has had, that which it can have, and SQL that makes it one of 64 bits.
-    key_range = ""

@@ -67,6 +67,12 @@ def logged(Task, caplog, *calls):
     return [record.getMessage() for record in caplog.records]
 
 
+def by(n, operation):
+    """Let an operation move so many tasks at a time."""
+    operation.chunk = n
+    return operation
+
+
 def numbers(operation):
     return operation.state, operation.done, operation.skipped
 
@@ -78,12 +84,12 @@ def test_an_operation_moves_the_tasks_of_a_filter_chunk_by_chunk(make):
     Task = make(FULL)
     keys = buried(Task, 5)
     Task.xq.put_many(tasks(3))
-    made = Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", chunk=2, delay=3)
+    made = by(2, Task.xq.act("dig", "state:B", actor="ann", reason="bad deploy", delay=3))
     assert (numbers(made), Task.xq.count("B")) == (("new", 0, 0), 5)
-    by = {"actor": "ann", "reason": "bad deploy"}
+    who = {"actor": "ann", "reason": "bad deploy"}
     counted = {"done": 0, "skipped": 0, "looked": 0, "state": "new"}
     what = {"event": "dig", "filter": "state:B", "options": {"delay": 3.0}, "chunk": 2}
-    assert made.as_dict() == what | by | counted
+    assert made.as_dict() == what | who | counted
     assert [numbers(each) for each in made] == [("running", 2, 0), ("running", 4, 0), ("done", 5, 0)]
     assert [*made] == []
     assert Task.stats().counts == {"R": 3, "W": 5, "T": 0, "B": 0, "D": 0}
@@ -109,7 +115,7 @@ def test_the_event_moves_each_task_of_its_states_once_and_leaves_the_others(make
     Task = make(FULL)
     there = {each: bring(Task, each) for each in "TBDWR"}
     with Task.xq.session():  # another one than that of the take
-        done = Task.xq.act(event, "", chunk=1, **options).run()
+        done = by(1, Task.xq.act(event, "", **options)).run()
     assert numbers(done) == ("done", len(states), 0)
     assert {each: state(Task, there[each]) for each in there} == {
         each: after if each in states else each for each in there
@@ -123,11 +129,11 @@ def test_keys_of_each_kind_are_moved_and_ascribed(make, kind, retval):
     model, brought = KEYS[kind]
     Task = make(FULL | {"id": "required", "retval": retval}, model=make.model(**model), roles=("runat",))
     Task.xq.put_many(brought)
-    Task.xq.act("bury", "", actor="ann", chunk=2).run()
+    by(2, Task.xq.act("bury", "", actor="ann")).run()
     with Task.xq.acting("ben"):
         Task.dig(n=2)
     assert actors(Task)[3:] == [("bury", "ann")] * 3 + [("dig", "ben")] * 2
-    assert Task.xq.act("kill", "", chunk=2).run().done == 3
+    assert by(2, Task.xq.act("kill", "")).run().done == 3
     assert is_exact(Task)
 
 
@@ -157,7 +163,7 @@ def test_what_moved_meanwhile_or_is_rejected_by_the_database_stops_no_other(make
     there = Task.xq.put_many([{"name": name, "job": name} for name in "abcd"])
     Task.xq.bury_many(there)
     Task.put({"name": "b", "job": "b"})
-    made = Task.xq.act("dig", "state:B", actor="ann", chunk=3)
+    made = by(3, Task.xq.act("dig", "state:B", actor="ann"))
     next(iter(made))
     Task.kill(there[3])
     assert numbers(made.run()) == ("done", 2, 1)
@@ -169,7 +175,7 @@ def test_what_moved_meanwhile_or_is_rejected_by_the_database_stops_no_other(make
 def test_an_operation_that_another_thread_cancels_ends_after_its_chunk(make):
     Task = make(FULL)
     buried(Task, 5)
-    made = Task.xq.act("dig", "state:B", chunk=2)
+    made = by(2, Task.xq.act("dig", "state:B"))
     next(iter(made))
     with ThreadPoolExecutor(1) as other:
         other.submit(made.cancel).result()
@@ -182,7 +188,7 @@ def test_an_operation_that_another_thread_cancels_ends_after_its_chunk(make):
 def test_an_operation_that_an_error_has_ended_goes_on_behind_its_last_chunk(make):
     Task = make(FULL)
     buried(Task, 5)
-    made = Task.xq.act("dig", "state:B", chunk=2)
+    made = by(2, Task.xq.act("dig", "state:B"))
     next(iter(made))
     Task.xq.uninstall(keep_columns=True)
     with pytest.raises(xq.NotInstalled):
@@ -209,7 +215,7 @@ def test_what_a_killed_process_left_is_moved_by_the_same_filter_and_no_task_is_m
     keys = buried(Task, MANY)
 
     def script():
-        chunks = iter(Task.xq.act("dig", "state:B", actor="ann", chunk=CHUNK))
+        chunks = iter(by(CHUNK, Task.xq.act("dig", "state:B", actor="ann")))
         yield next(chunks).done
         yield sum(1 for _ in chunks)
 

@@ -199,7 +199,7 @@ def test_a_taken_task_shows_the_process_and_the_session_that_have_it(pages):
     page, workers = shown(here, "/q/Task/task", key=task.id), shown(here, "/q/Task/workers")
     assert "waited, p50; p99" in workers
     assert held.name.startswith(f"pid {os.getpid()} on host ")
-    assert f"Held by {held.name}, for " in page
+    assert f": {held.name}" in page
     assert workers.count(held.name) == 2, "of its session, and of the task"
     assert (held.session in page, held.session in workers) == (True, True)
     assert len(cells(shown(here, "/q/Task", filter=f"session:{held.session}"))) == 1

@@ -162,18 +162,18 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(sqlite_db):
 # how long the oldest ready task has waited
 
 
-def test_the_oldest_ready_task_ages_while_others_come_and_go(make):
-    queue = make({"buried": True}).xq
+def test_without_a_history_the_age_of_a_ready_task_is_unknown_and_the_standstill_a_bound(make):
+    queue = make({}).xq
+    queue.put_many([{}] * 2)
+    queue.take()
+    assert (queue.snapshot().oldest, queue.snapshot().standstill) == (None, 0)
+    queue.clock.tick(30)
+    assert queue.snapshot().standstill == 30
+    queue.take()
+    assert (queue.snapshot().oldest, queue.snapshot().standstill) == ((0, True), 0), "no task is ready"
+    queue.clock.tick(30)
     queue.put({})
-    assert queue.oldest_ready() is None, "unknown at the first call"
-    queue.ack(queue.take())
-    assert queue.oldest_ready() == (0, True), "no task is ready"
-    for put, ended, age in ((1, 0, 30), (2, 0, 60), (0, 1, 60)):
-        queue.put_many([{}] * put)
-        queue.oldest_ready()
-        queue.clock.tick(30)
-        queue.ack_many(queue.take_many(ended))
-        assert queue.oldest_ready() == (age, age == 0)
+    assert queue.snapshot().standstill == 0, "it has just become so"
 
 
 AGED = {"buried": True, "history": True, "limit": 100}
@@ -191,7 +191,7 @@ def test_what_was_done_to_other_tasks_does_not_make_the_oldest_ready_one_younger
     for priority in (1, 9):
         Task.put({"priority": priority})
     Task.xq.clock.tick(1)
-    assert Task.xq.oldest_ready() == (31, True)
+    assert Task.xq.snapshot().oldest == (31, True)
 
 
 def test_a_task_that_became_ready_before_the_transitions_that_are_read_has_a_lower_bound_of_its_age(make, monkeypatch):
@@ -200,11 +200,11 @@ def test_a_task_that_became_ready_before_the_transitions_that_are_read_has_a_low
     for priority in (9, 1):
         queue.put({"priority": priority})
         queue.clock.tick(10)
-    assert queue.oldest_ready() == (20, True)
+    assert queue.snapshot().oldest == (20, True)
     queue.ack(queue.take())
-    assert queue.oldest_ready() == (20, True)
+    assert queue.snapshot().oldest == (20, True)
     for _ in range(2):
         queue.put({"priority": 1})
         queue.clock.tick(5)
         queue.ack(queue.take())
-    assert queue.oldest_ready() == (10, False)
+    assert queue.snapshot().oldest == (10, False)

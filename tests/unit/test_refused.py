@@ -279,8 +279,6 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     (OWNED, BadValue, "act does one of", [ask("act", 7, "")]),
     (OWNED, BadType, "a filter is text", [ask("act", "dig", None)]),
     (OWNED, BadValue, "has the states", [ask("act", "dig", "state:Q")]),
-    (OWNED, BadValue, "chunk is a number of tasks from 1 to 1,000", [ask("act", "dig", "", chunk=0)]),
-    (OWNED, BadType, "a number of tasks is an integer", [ask("act", "dig", "", chunk="2")]),
     (OWNED, BadValue, "actor is a text", [ask("act", "dig", "", actor="")]),
     (OWNED, BadType, "reason is text", [ask("act", "dig", "", reason=7)]),
     (WORDED, BadValue, "delay", [ask("act", "dig", "", delay=-1)]),

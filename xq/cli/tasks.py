@@ -121,7 +121,9 @@ def history(
     before: Annotated[int | None, Option(metavar="ID", help="Those before this transition.")] = None,
 ) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
-    found = queue.adapter.inspection.last(n + 1, key_of(queue, key), before)
+    found = queue.adapter.inspection.last(n + 1, one := key_of(queue, key), before)
+    if one is not None and not found:
+        queue.peek(one)  # raises NotFound
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
     rows = [
         {"at": exactly(each["at"]), "key": key_text(each["key"])}
@@ -204,7 +206,8 @@ def act(
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
     options: dict[str, Any] = {} if delay is None else {"delay": delay}
-    operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
+    operation = queue.act(event, filter, actor=actor, reason=reason, **options)
+    operation.chunk = chunk
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
     if dry_run:

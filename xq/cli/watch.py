@@ -107,10 +107,10 @@ def top(
 
 def _look(queue: Queue, wanted: str, looks: Looks) -> dict[str, Any]:
     """Return what top shows, with rates since the first of the last looks."""
-    numbers, inspection = queue.stats(), queue.adapter.inspection
+    inspection = queue.adapter.inspection
+    numbers, pauses, _, oldest, standstill = inspection.snapshot()
     looks.append((time.monotonic(), Counter(numbers.transition)))
     (began, first), (now, last) = looks[0], looks[-1]
-    _, oldest, standstill = inspection.ready()
     times = inspection.times() if queue.machine.settings.history is not None else {}
     failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
     page = queue.find(wanted, ROWS)
@@ -124,7 +124,7 @@ def _look(queue: Queue, wanted: str, looks: Looks) -> dict[str, Any]:
         "oldest_ready_exact": oldest and oldest.exact,
         "standstill": standstill,
         "sessions": len(inspection.online()),
-        "paused": queue.paused(),
+        "paused": [pause.tube for pause in pauses],
         "errors": {group.title: group.count for group in failed},
         "filter": wanted,
         "tasks": [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)],
@@ -138,7 +138,7 @@ def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
 
     rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
     since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
-    since += f"   none taken for {spent(told['standstill'])}" if (told["standstill"] or 0) >= LONG else ""
+    since += f"   none taken for {spent(told['standstill'])}" if told["standstill"] >= LONG else ""
     paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
     yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
 

@@ -27,25 +27,19 @@ class By(NamedTuple):
 
 
 NO_ACTOR: Final = By(None, None)
-
-
-class _Blocks(local):
-    by_database: Mapping[int, By] = {}  # the innermost block of this thread in each
-
-
-_open = _Blocks()
+_open = local()  # `by_database`: the innermost block of this thread in each, by the id of the database
 
 
 def actor_of(connection: Connection) -> By:
     """Return the actor, and the reason, of the open block of this thread on a connection."""
-    blocks = _open.by_database
+    blocks: Mapping[int, By] = getattr(_open, "by_database", {})
     return blocks.get(id(connection.of()), NO_ACTOR) if blocks else NO_ACTOR
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
     """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    before = _open.by_database
+    before = getattr(_open, "by_database", {})
     _open.by_database = {**before, id(database): by}
     try:
         yield

@@ -131,12 +131,13 @@ class QueueReader:
             self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 
     def _now(self) -> Numbers:
-        inspection, stats, paused = self._queue.adapter.inspection, self._queue.stats(), self._queue.paused()
-        _, oldest, standstill = inspection.ready()
+        inspection = self._queue.adapter.inspection
+        stats, pauses, _, oldest, standstill = inspection.snapshot()
+        paused = [pause.tube for pause in pauses]
         found: dict[tuple[str, ...], float] = {
             ("xq_up",): 1,
             ("xq_sessions",): inspection.takers(),
-            ("xq_standstill_seconds",): standstill or 0.0,
+            ("xq_standstill_seconds",): standstill,
             ("xq_paused", ""): None in paused,
             **{("xq_paused", tube): 1 for tube in paused[:TUBES] if tube is not None},
             **self._by_tube({"": stats, **stats.tube}),
@@ -175,22 +176,22 @@ class QueueReader:
         while rows is None or len(rows) == AT_ONCE:
             first, last = min(self._read), max(self._read)
             after = last if last - first < len(self._read) else max(first, last - LATE)  # an id between them is missing
-            rows = inspection.rows_after(after, AT_ONCE)
+            rows = inspection.after(after, AT_ONCE)
             for row in rows:
-                if row["id"] not in self._read:
+                if row.id not in self._read:
                     self._count(row)
-            self._read = {id for id in self._read if id >= after} | {row["id"] for row in rows}
+            self._read = {id for id in self._read if id >= after} | {row.id for row in rows}
 
-    def _count(self, row: Mapping[str, Any]) -> None:
-        key, at = row["key"], row["at_us"] / 1_000_000
+    def _count(self, row: Any) -> None:
+        key, at = row.key, row.at_us / 1_000_000
         spent = max(0.0, at - self._entered.pop(key)) if key in self._entered else None  # a clock may be set back
-        if row["target"] in (READY, TAKEN) and len(self._entered) < KEPT:
+        if row.target in (READY, TAKEN) and len(self._entered) < KEPT:
             self._entered[key] = at
-        if row["id"] > self._counts_after:
-            self._reaped += row["event"] == "died"
-            if spent is not None and (row["source"], row["target"]) == (READY, TAKEN):
+        if row.id > self._counts_after:
+            self._reaped += row.event == "died"
+            if spent is not None and (row.source, row.target) == (READY, TAKEN):
                 self._takes.observe(spent)
-            elif spent is not None and (row["source"], row["event"]) == (TAKEN, "ack"):
+            elif spent is not None and (row.source, row.event) == (TAKEN, "ack"):
                 self._acks.observe(spent)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import INTEGERS, ErrorKind
+from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
-from xq.operators.inspection import Inspection
-from xq.sessions.process import process_name
+from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
 LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due schedule, after which it is reported
@@ -25,15 +24,6 @@ LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 def in_utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-class Owner(NamedTuple):
-    """The session that has taken a task. `process` is "pid 4711 on host web-3 (xq worker)", or "" if it is unknown."""
-
-    session: str
-    since: float | None  # seconds since 1970; None if another program wrote the owner
-    process: str
-    gone: bool  # whether the process has ended
 
 
 class Finding(NamedTuple):
@@ -49,58 +39,39 @@ class Doctor(Inspection):
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running, in sentences; that it may be taken at any moment if nothing holds it.
 
-        `moment` returns a time, in seconds since 1970, as text.
+        `moment` returns a time, in seconds since 1970, as text. Raises NotFound.
         """
-        parts, row, _ = self._look(key)
-        state, task, now = self.database.dialect.state(row), self.tasks.returned(tuple(row)), self.moment()
-        if state is None:
-            status = shown(self.tasks.in_role(task, "status"))
-            return [f"its status {status} is not one of this queue's: no call moves it"]
-        if state == TAKEN:
-            return list(self._running(task, self.owner(key), now))
-        if state != READY:
-            return list(self._resting(state, task, now, moment))
-        if held := list(self._held(task, parts, now)):
-            return held
-        tasks, _, still = self.ready()
-        one = f"it is one of {tasks:,} ready tasks"
-        if still is not None and still >= LONG:
-            return [f"{one}, and none was taken for {lasting(still)}: see xq doctor"]
-        return [f"nothing holds it: {one}, and a worker takes it in its turn"]
-
-    def owner(self, key: object) -> Owner | None:
-        """Return the session that has taken a task, its process, and since when; None if none has. Raises NotFound."""
-        _, row, token = self._look(key)
-        if not token or self.database.dialect.state(row) != TAKEN:
-            return None
-        session, since = owner_of(token)
-        process = next((each for each in self.processes() if each.session == session), None)
-        return Owner(session, since, process_name(*process[1:4]) if process else "", process is None or process.gone)
-
-    def _look(self, key: object) -> tuple[Parts, list[Any], str | None]:
-        """Return the key of a task, its row, and the token of its take. Raises NotFound."""
         parts, _ = self.tasks.identify(key)
         rows = self._run(self.database.dialect.look(), **named(parts))
         if not rows:
             raise NotFound(self.database.store.name, self.tasks.app_key(parts))
         *row, token = rows[0]
-        return parts, row, token
+        state, task, now = self.database.dialect.state(row), self.tasks.returned(tuple(row)), self.moment()
+        if state is None:
+            status = shown(self.tasks.in_role(task, "status"))
+            return [f"its status {status} is not one of this queue's: no call moves it"]
+        if state == TAKEN:
+            return [*self._running(task, token or "", now)]
+        if state != READY:
+            return [*self._resting(state, task, now, moment)]
+        return [*self._held(task, parts, now)] or [self._in_line()]
 
-    def _running(self, task: Any, owner: Owner | None, now: float) -> Iterator[str]:
-        session, since, process, gone = owner or (None, None, "", False)
+    def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
+        session, since = owner_of(token)
+        process = next((each for each in self.processes() if each.session == session), None)
         by = f" by the session {session}" if session else ""
         for_ = "" if since is None else f" for {lasting(now - since)}"
-        yield f"it is taken{by}{for_}{f': {process}' if process else ''}"
-        if gone and self.machine.settings.reaped:
+        yield f"it is taken{by}{for_}{f': {process.name}' if process else ''}"
+        if session and self.machine.settings.reaped and (process is None or process.gone):
             yield "its process is gone: any process that takes from this queue releases the task within a second"
-            yield from self._nobody()
+            yield from self._no_taker()
         left = self._left(task, "runat", now)
-        if session is None and left is None:
-            unowned = self.database.bind().installation.end_of_unowned
-            yield f"it has no owner, since another program wrote its status: it {unowned}"
         if left is not None:
             ends = f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
             yield ends if left > 0 else "its ttr has passed: the next take releases it"
+        elif not session:
+            unowned = self.database.bind().installation.end_of_unowned
+            yield f"it has no owner, since another program wrote its status: it {unowned}"
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
@@ -126,8 +97,7 @@ class Doctor(Inspection):
                 yield f"its {timer.option} has passed: the next take moves it"
         for tube in self.pauses.listed():
             if tube in (None, self.tasks.in_role(task, "tube")):
-                its = "the queue" if tube is None else f"its tube {shown(tube)}"
-                yield f"{its} is paused: {self._resume(tube)} ends that"
+                yield f"{place(tube)} is paused: {self._resume(tube)} ends that"
         guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
             takers = self._run(dialect.takers, **key)
@@ -138,9 +108,16 @@ class Doctor(Inspection):
             ((left_us,),) = self._run(dialect.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
                 yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"
-        yield from self._nobody()
+        yield from self._no_taker()
 
-    def _nobody(self) -> Iterator[str]:
+    def _in_line(self) -> str:
+        now = self.snapshot()
+        one = f"it is one of {now.stats.counts[READY]:,} ready tasks"
+        if now.standstill >= LONG:
+            return f"{one}, and none was taken for {lasting(now.standstill)}: see xq doctor"
+        return f"nothing holds it: {one}, and a worker takes it in its turn"
+
+    def _no_taker(self) -> Iterator[str]:
         if not self.takers():
             yield "no process takes from this queue: start a worker"
 
@@ -171,64 +148,46 @@ class Doctor(Inspection):
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
-        yield from self._processes()
-        yield from self._queue()
-        yield from self._key()
+        now = self.snapshot()
+        yield from self._of_takers(now)
+        yield from self._of_the_queue(now)
         yield from self._of_the_database()
 
-    def _processes(self) -> Iterator[Finding]:
-        processes = {each.session: each for each in self.processes()}
-        (tasks, _, still), takers, now = self.ready(), self.takers(), self.moment()
-        taken = [(now - since, key, session) for key, session, since in self.taken() if session and since is not None]
-        owners = dict.fromkeys(session for *_, session in taken if self.machine.settings.reaped)
-        if gone := [uuid for uuid in owners if uuid not in processes or processes[uuid].gone]:
+    def _of_takers(self, now: Snapshot) -> Iterator[Finding]:
+        ready = now.stats.counts[READY]
+        at, takers, processes = self.moment(), self.takers(), {each.session: each for each in self.processes()}
+        taken = [(at - since, key, session) for key, session, since in self.taken() if session and since is not None]
+        owners = {session: processes.get(session) for *_, session in taken}
+        gone = [session for session, process in owners.items() if process is None or process.gone]
+        if gone and self.machine.settings.reaped:
             what = f"sessions that are gone and own tasks: {len(gone)} ({', '.join(gone[:LISTED])})"
             yield Finding(what, "start a worker: it releases the tasks within a second")
-        if tasks and not takers:
-            yield Finding(f"ready tasks: {tasks:,}, and no process takes", "start a worker")
-        elif still is not None and still >= LONG:
-            what = (
-                f"ready tasks: {tasks:,}, and none was taken for {lasting(still)}: the processes that take ({takers})"
-            )
+        if ready and not takers:
+            yield Finding(f"ready tasks: {ready:,}, and no process takes", "start a worker")
+        elif now.standstill >= LONG:
+            what = f"ready tasks: {ready:,}, and none was taken for {lasting(now.standstill)}"
             have = f"{len(taken):,} tasks, each for {lasting(taken[-1][0])} or longer" if taken else "no task"
-            yield Finding(f"{what} have {have}", f"restart those that xq sessions {self.target} lists; {LIMIT}")
-        if long := [each for each in taken if each[0] > self.patience]:
-            names = {uuid: process.name for uuid, process in processes.items()}
-            of = ", ".join(f"{shown(key)} of {names.get(uuid, f'session {uuid}')}" for _, key, uuid in long[:LISTED])
-            what = f"tasks taken for longer than {lasting(self.patience)}: {len(long):,} ({of}), the first for "
-            yield Finding(what + lasting(long[0][0]), f"if their functions hang, restart the worker; {LIMIT}")
+            do = f"restart those that xq sessions {self.target} lists; {LIMIT}"
+            yield Finding(f"{what}: the processes that take ({takers}) have {have}", do)
+        names = {session: process.name if process else f"session {session}" for session, process in owners.items()}
+        named, do = [(for_, f"{shown(key)} of {names[uuid]}") for for_, key, uuid in taken], "if their functions hang, "
+        what = f"tasks taken for longer than {lasting(self.patience)}"
+        yield from _of(what, self.patience, named, f"{do}restart the worker; {LIMIT}")
 
-    def _queue(self) -> Iterator[Finding]:
-        remedy = "start a worker: each process that takes from this queue puts it"
-        if self.room() == 0:
+    def _of_the_queue(self, now: Snapshot) -> Iterator[Finding]:
+        remedy, dialect = "start a worker: each process that takes from this queue puts it", self.database.dialect
+        if now.room == 0:
             remedy = "start more workers, kill tasks that are buried, or raise the limit"
             yield Finding("the queue is full: each put waits, or raises Full (feature limit)", remedy)
-        dialect = self.database.dialect
         firings = self._run(dialect.next_firings)
-        due = [(-left_us / 1e6, name) for of, name, left_us, _ in firings if of == dialect.source_name]
-        if late := sorted((each for each in due if each[0] > LONG), reverse=True):
-            names = ", ".join(shown(name) for _, name in late[:LISTED])
-            what = f"schedules that are due and have put no task: {len(late)} ({names}), the first for "
-            yield Finding(what + lasting(late[0][0]), remedy)
-        for tube, _, actor, reason in self.pauses.all():
+        due = [(-left / 1e6, shown(name)) for of, name, left, _ in firings if of == dialect.source_name]
+        yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
+        for tube, _, actor, reason in now.pauses:
             by = f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
-            which = "queue" if tube is None else f"tube {shown(tube)}"
-            yield Finding(f"the {which} is paused{by}", self._resume(tube))
-        if buried := self.counts().get("B", 0):
+            yield Finding(f"{place(tube)} is paused{by}", self._resume(tube))
+        if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
-
-    def _key(self) -> Iterator[Finding]:
-        key, dialect = self.tasks.table.key, self.database.dialect
-        asked = dialect.key_range if len(key) == 1 and key[0].kind in INTEGERS else ""
-        for used, most, widened in self._run(asked) if asked else ():
-            if used and most and used > most / 2:
-                yield Finding(
-                    f"the key {key[0].name!r} has used {int(used):,} of {int(most):,} numbers, and then each put fails",
-                    f"while no program uses the queue: xq uninstall {self.target} --keep-columns, the SQL below, "
-                    f"BigAutoField in the model, xq install {self.target} (the history and the counts of transitions "
-                    f"are lost). Columns that refer to the key need the type as well:\n{widened}",
-                )
 
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.database.dialect.open_transactions, self.database.store
@@ -238,8 +197,14 @@ class Doctor(Inspection):
             if store.classify(error) is not ErrorKind.DENIED:  # MariaDB shows them to users with the right PROCESS
                 raise
             return
-        for place, (who, seconds, ends) in enumerate(found):
-            since = "an old snapshot" if seconds is None else f"a transaction open for {lasting(float(seconds))}"
-            oldest = "" if place or seconds is None else ", and holds the oldest snapshot"
+        for n, (who, seconds, ends) in enumerate(found):
+            oldest = "" if n else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
-            yield Finding(f"{who} has {since}{oldest}", mended)
+            yield Finding(f"{who} has a transaction open for {lasting(float(seconds))}{oldest}", mended)
+
+
+def _of(what: str, longest: float, found: Iterable[tuple[float, str]], do: str) -> Iterator[Finding]:
+    """Yield a finding if anything lasts too long. `found` has seconds and a name, the longest first."""
+    if late := [each for each in found if each[0] > longest]:
+        names = ", ".join(name for _, name in late[:LISTED])
+        yield Finding(f"{what}: {len(late):,} ({names}), the first for {lasting(late[0][0])}", do)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict, deque
+import math
+from collections import defaultdict, namedtuple
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
-from xq.core.machine import READY, TAKEN, Machine
+from xq.core.errors import shown
+from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING
-from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.history import History
-from xq.engine.pauses import Pauses
-from xq.engine.stats import stats
-from xq.engine.unit import Database
+from xq.engine.pauses import Pause, Pauses
+from xq.engine.stats import Stats, stats
 from xq.sessions.process import process_name
 from xq.sessions.session import owner_of
 
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched
-MARKS: Final = 4_096  # of the number of tasks that have become ready
 
 
 class Process(NamedTuple):
@@ -51,12 +49,33 @@ class Age(NamedTuple):
         return f"{'' if self.exact else 'at least '}{lasting(self.seconds)}"
 
 
-class Ready(NamedTuple):
-    """The number of ready tasks, the age of the oldest one, and for how many seconds none was taken. None: unknown."""
+class Step(NamedTuple):
+    """One transition of a task, and the time that the task then spent in `target`.
 
-    tasks: int
-    oldest: Age | None
-    standstill: float | None
+    `open` says that it is still there: then `seconds` is the time up to now. Times are seconds since 1970.
+    """
+
+    at: float
+    event: str
+    source: str
+    target: str
+    seconds: float | None
+    open: bool
+    session: str | None
+    attempt: int | None
+    tube: str | None
+    actor: str | None
+    reason: str | None
+
+
+class Snapshot(NamedTuple):
+    """The numbers of a queue at one moment, by which health, the doctor, the metrics and the console judge it."""
+
+    stats: Stats
+    pauses: list[Pause]
+    room: int | None  # how many tasks may be put before the queue is full; None without the feature limit
+    oldest: Age | None  # of the ready tasks; None without the feature history
+    standstill: float  # for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so
 
 
 class Health(NamedTuple):
@@ -71,17 +90,10 @@ class Inspection:
 
     target = "TARGET"  # in the commands that a text advises: the name of the queue on the command line
 
-    def __init__(
-        self, database: Database, tasks: Tasks[Any], machine: Machine, pauses: Pauses, history: History
-    ) -> None:
-        self.database = database
-        self.tasks = tasks
-        self.machine = machine
-        self.pauses = pauses
-        self.history = history
-        self._lock = threading.Lock()
-        self._marks = deque[tuple[float, int]](maxlen=MARKS)  # (time, number of tasks that had entered by then)
-        self._still = (0.0, -1)  # since when tasks are ready and none was taken, and the number of takes by then
+    def __init__(self, pauses: Pauses, history: History) -> None:
+        self.database, self.tasks, self.machine = history.database, history.tasks, history.machine
+        self.pauses, self.history = pauses, history
+        self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
@@ -92,16 +104,10 @@ class Inspection:
 
     # tasks
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of tasks in each state."""
-        return stats(self.database.counters(), self.machine.states).counts
-
-    def room(self) -> int | None:
-        """Return how many tasks may be put before the queue is full; None without the feature limit."""
-        if (guard := self.machine.guard("limit")) is None:
-            return None
-        counts, states = self.counts(), self.database.dialect.guarded_states(guard)
-        return max(0, int(guard.value) - sum(counts[state] for state in states))
+    def stats(self) -> Stats:
+        """Return the number of tasks in each state, and the number of transitions."""
+        usual = self.machine.usual_event if self.machine.settings.counts_events else None
+        return stats(self.database.counters(), self.machine.states, self.database.definition.tube_stats, usual)
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
@@ -153,105 +159,109 @@ class Inspection:
         end = self.newest() + 1 if before is None else before
         return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
 
-    def after(self, id: int, n: int) -> list[Any]:
-        """Return the first `n` transitions after the one with this id, as instances of `Queue.History`."""
-        instance = self.history.reader.instance
-        return [instance(row) for row in self.rows_after(id, n)]
+    def timeline(self, key: object) -> list[Step]:
+        """Return the transitions of a task, with the time in each state. Raises FeatureOff."""
+        rows, found = [row for row in self.history.read(key, None, None) if row.source != row.target], []
+        for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.database.time_us()]):
+            there = row.target in self.machine.states
+            seconds = (until_us - row.at_us) / 1_000_000 if there else None
+            session = owner_of(row.owner)[0] if row.owner else None
+            move = (row.at_us / 1_000_000, row.event, row.source, row.target, seconds, there and row is rows[-1])
+            found.append(Step(*move, session, row.attempt, row.tube, row.actor, row.reason))
+        return found
 
-    def rows_after(self, id: int, n: int) -> list[dict[str, Any]]:
-        """Return the first `n` transitions after the one with this id, by the names of `Queue.History`."""
+    def after(self, id: int, n: int) -> list[Any]:
+        """Return the first `n` transitions after the one with this id, as tuples with the names of `Queue.History`."""
         dialect = self.database.dialect
-        rows = self._run(dialect.transitions_after, since=id, n=n)
-        return [dict(zip(dialect.history_columns, row, strict=True)) for row in rows]
+        row = namedtuple("row", dialect.history_columns)  # type: ignore[misc]
+        return [row(*each) for each in self._run(dialect.transitions_after, since=id, n=n)]
 
     def times(self) -> dict[str, dict[int, Age]]:
         """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
 
         Of a task that came into its state before these transitions only a bound is known.
         """
-        found, bounds = defaultdict[str, list[float]](list), set[str]()
+        found = defaultdict[str, list[Age]](list)
         for state, microseconds, longer in self._run(self.database.dialect.durations, since=self.newest() - LAST):
-            found[state].append(int(microseconds) / 1_000_000)
-            bounds |= {state} if longer else set()
-        ranked = {state: sorted(values) for state, values in found.items()}  # by the nearest rank, as a report has them
-        return {
-            state: {at: Age(of[-(-len(of) * at // 100) - 1], state not in bounds) for at in (50, 99)}
-            for state, of in ranked.items()
+            found[state].append(Age(int(microseconds) / 1_000_000, not longer))
+        return {  # by the nearest rank, as a report has them
+            state: {
+                at: Age(sorted(of)[-(-len(of) * at // 100) - 1].seconds, all(n.exact for n in of)) for at in (50, 99)
+            }
+            for state, of in found.items()
         }
 
-    # how long tasks wait
+    # the queue as a whole
 
-    # The history has the last transition of each task. If as many tasks as are ready became so within the transitions
-    # that are read, their first entry is exact; else the oldest one has been ready since before. Without the history
-    # the counters tell a process that looks repeatedly: if m tasks have left the state, one of the first m + 1 that
-    # entered it is still there.
+    def snapshot(self) -> Snapshot:
+        """Return the numbers of now."""
+        numbers, pauses, room = self.stats(), self.pauses.all(), None
+        if (limit := self.machine.guard("limit")) is not None:
+            inside = self.database.dialect.guarded_states(limit)
+            room = max(0, int(limit.value) - sum(numbers.counts[state] for state in inside))
+        if self.machine.settings.history is not None:
+            oldest, standstill = self._by_history()
+        else:
+            oldest, standstill = None if numbers.counts[READY] else Age(0.0, True), self._by_counters(numbers)
+        may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])
+        return Snapshot(numbers, pauses, room, oldest, standstill if may_take else 0.0)
 
-    def ready(self) -> Ready:
-        found = self._by_counters() if self.machine.settings.history is None else self._by_history()
-        return found if found.standstill is None or self._may_take() else found._replace(standstill=None)
-
-    def _may_take(self) -> bool:
+    def _may_take(self, paused: list[str | None]) -> bool:
         """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
-        dialect, paused = self.database.dialect, self.pauses.listed()
         if None in paused:
             return False
+        dialect = self.database.dialect
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
         query = dialect.any_ready if dialect.groups else dialect.ready(Selector("first", READY, skips=len(skipped)))
         return bool(self._run(query, **skipped))
 
-    def _by_history(self) -> Ready:
+    def _by_history(self) -> tuple[Age | None, float]:
+        """Return the age of the oldest ready task, and the standstill.
+
+        The history has the last transition of each task. If as many tasks as are ready became so within the transitions
+        that are read, their first entry is exact; else the oldest one has been ready since before.
+        """
         for n in WINDOWS:
             ((now, tasks, entered, oldest, taken, first),) = self._run(self.database.dialect.ready_since, n=n)
             if (exact := entered >= tasks) or first is None:
                 break
         if tasks <= 0 or first is None:
-            return Ready(int(tasks), None if tasks > 0 else Age(0.0, True), None)
+            return None if tasks > 0 else Age(0.0, True), 0.0
         seconds, still = (max(0, int(now) - int(at)) / 1_000_000 for at in (oldest if exact else first, taken or first))
-        return Ready(int(tasks), Age(seconds, exact), min(seconds, still))
+        return Age(seconds, exact), min(seconds, still)
 
-    def _by_counters(self) -> Ready:
-        numbers, now = stats(self.database.counters(), self.machine.states), self.moment()
-        tasks = numbers.counts[READY]
-        left = sum(n for name, n in numbers.transition.items() if name.startswith(f"{READY}-"))
-        takes = numbers.transition.get(f"{READY}-{TAKEN}", 0)
-        is_first = tasks > 0 and self._still[1] < 0  # then the newest take of a task that is still taken must do
-        taken = [since for *_, since in self.taken() if since is not None] if is_first else []
-        with self._lock:
-            if takes != self._still[1] or tasks <= 0:
-                self._still = max(taken, default=now), takes
-            age, still = self._counted(now, left + tasks, tasks), max(0.0, now - self._still[0])
-        return Ready(tasks, age, still) if tasks > 0 else Ready(0, Age(0.0, True), None)
-
-    def _counted(self, now: float, entered: int, tasks: int) -> Age | None:
-        """Return the time since the first known moment by which the next task to leave had entered."""
-        marks, is_first = self._marks, not self._marks
-        if marks and entered < marks[-1][1]:
-            marks.clear()  # the counters were reset
-        if not marks or entered > marks[-1][1]:
-            marks.append((now, entered))
-        while len(marks) > 1 and marks[0][1] <= entered - tasks:
-            marks.popleft()
-        return None if is_first else Age(max(now - marks[0][0], 0.0), False)
+    def _by_counters(self, numbers: Stats) -> float:
+        """Return the standstill as this process has seen it; at first, since the newest take of a taken task."""
+        (since, seen), takes, now = self._still, numbers.transition.get(f"{READY}-{TAKEN}", 0), self.moment()
+        if since is None or takes != seen:
+            taken = [at for *_, at in self.taken() if at is not None] if seen < 0 else []
+            since = max(taken, default=now)
+        self._still = since if numbers.counts[READY] else None, takes
+        return max(0.0, now - since) if numbers.counts[READY] else 0.0
 
     def health(self, max_age: float | None, max_buried: int) -> Health:
         """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""
         try:
-            (tasks, oldest, still), takers = self.ready(), self.takers()
-            buried, paused = self.counts().get("B", 0), self.pauses.listed()
+            now, takers = self.snapshot(), self.takers()
         except Exception as error:
             if self.database.store.classify(error) not in PASSING:
                 raise
             return Health("unreachable", f"the database does not answer: {error}")
-        exact, late, told = bool(oldest and oldest.exact), False, f"ready tasks: {tasks:,}"
-        if tasks:
-            age = f"the oldest for {oldest}" if oldest else "for how long is unknown"
-            told += f", {age}" if exact else f", {age}; processes that take: {takers}"
-        if tasks and max_age is not None:
-            # A bound of the history is no proof of health. Without the history, a process that takes must do.
-            unknown = not exact and (self.machine.settings.history is not None or not takers)
-            late = unknown or bool(oldest and oldest.seconds > max_age)
-            if still is not None and still > max_age:
-                late, told = True, f"{told}; none was taken for {lasting(still)}"
-        told += f"; buried tasks: {buried:,}"
-        told += "".join(f"; the {'queue' if tube is None else f'tube {tube}'} is paused" for tube in paused)
-        return Health("failing" if buried > max_buried else "late" if late else "healthy", told)
+        ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
+        limit = math.inf if max_age is None else max_age
+        waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
+        # A bound of the history is no proof of health. Without the history, a process that takes must do.
+        is_known = (now.oldest is not None and now.oldest.exact) or (self.machine.settings.history is None and takers)
+        is_late = ready and limit < math.inf and (waits > limit or not is_known)
+        said = [f"ready tasks: {ready:,}"]
+        if ready:
+            said[0] += f", the oldest for {now.oldest}" if now.oldest else ", for how long is unknown"
+            said.append(f"processes that take: {takers}")
+            said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit)
+        said += [f"buried tasks: {buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
+        return Health("failing" if buried > max_buried else "late" if is_late else "healthy", "; ".join(said))
+
+
+def place(tube: str | None) -> str:
+    """Return what a pause stops."""
+    return "the queue" if tube is None else f"the tube {shown(tube)}"

@@ -11,7 +11,7 @@ from xq.core.acting import By
 from xq.core.errors import BadType, shown
 from xq.core.ports import Store
 from xq.core.values import Tasks, count_of
-from xq.engine.history import History
+from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
@@ -19,10 +19,9 @@ from xq.engine.unit import Database
 from xq.operators.call_sql import sql_of
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
-from xq.operators.inspection import Age, Health, Process
-from xq.operators.operations import CHUNK, Operation, Operations
+from xq.operators.inspection import Health, Process, Snapshot, Step
+from xq.operators.operations import Operation, acting
 from xq.operators.search import Found, Search
-from xq.operators.timeline import Step, timeline
 from xq.runtime.schedules import Schedules
 
 T = TypeVar("T")
@@ -38,10 +37,9 @@ class Operators(Generic[T]):
     _takes: Takes[T]
     _schedules: Schedules[T]
     _pauses: Pauses
-    _history: History
     _inspection: Doctor
     _search: Search[T]
-    _operations: Operations[T]
+    _finish: Finish[T]
 
     # SQL
 
@@ -71,7 +69,7 @@ class Operators(Generic[T]):
         is not in it: use `aio.transaction(work)`, and the block in `work`. Returns a context manager. Raises BadType
         and BadValue.
         """
-        return self._operations.acting(By.of(actor, reason))
+        return acting(self._finish, By.of(actor, reason))
 
     def act(
         self,
@@ -80,21 +78,20 @@ class Operators(Generic[T]):
         *,
         actor: str | None = None,
         reason: str | None = None,
-        chunk: int = CHUNK,
         **options: Any,
     ) -> Operation[T]:
         """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
         call itself moves nothing: `preview` shows what would move, and `run` moves it, or a loop over the operation,
-        which goes from chunk to chunk. A chunk is up to `chunk` tasks in one transaction. It moves the tasks whose
+        which goes from chunk to chunk. A chunk is up to 500 tasks in one transaction. It moves the tasks whose
         state the event leaves, each of them once. Nothing is stored: what is left after a crash is moved by an
         operation with the same filter.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return self._operations.act(event, filter, By.of(actor, reason), chunk, options)
+        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
@@ -130,7 +127,7 @@ class Operators(Generic[T]):
 
         Raises FeatureOff without the feature history.
         """
-        return timeline(self._history, key)
+        return self._inspection.timeline(key)
 
     def why(self, key: object) -> list[str]:
         """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...
@@ -140,39 +137,28 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, a key's end and more.
+        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, open transactions and more.
 
         It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
         """
         return list(self._inspection.findings())
 
-    def oldest_ready(self) -> Age | None:
-        """Return for how long the oldest ready task has been ready, as (seconds, exact); 0 without a ready task.
+    def snapshot(self) -> Snapshot:
+        """Return the numbers of the queue now: statistics, pauses, room, how long tasks wait, and a standstill.
 
-        With the feature history it is exact if the ready tasks became so within the last 100,000 transitions. Else it
-        is a lower bound; without the history from what this process has seen of the counters, None at the first call.
+        `oldest` is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower
+        bound; 0 without a ready task. A pause of the queue, or of all tubes with ready tasks, and a limit of the
+        feature rate are no `standstill`. Without the feature history the first call goes by the newest take of the
+        tasks that are taken now, and later ones by the counters.
         """
-        return self._inspection.ready().oldest
-
-    def standstill(self) -> float | None:
-        """Return for how many seconds, at least, tasks have been ready and none was taken; None if that is not so.
-
-        A pause of the queue, or of all tubes with ready tasks, and a limit of the feature rate are no standstill.
-        Without the feature history the first call goes by the newest take of the tasks that are taken now, and later
-        ones by the counters.
-        """
-        return self._inspection.ready().standstill
-
-    def room(self) -> int | None:
-        """Return how many tasks may be put before the queue is full; None without the feature limit."""
-        return self._inspection.room()
+        return self._inspection.snapshot()
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
         The worst that holds: "unreachable" if the database does not answer, "failing" if more than `max_buried` tasks
-        are buried, "late" if `oldest_ready` or `standstill` returns more than `max_age` seconds, else "healthy". It is
-        late as well if `oldest_ready` is not exact; without the feature history only if no process takes. Pauses excuse
+        are buried, "late" if `oldest` or `standstill` of the `snapshot` is more than `max_age` seconds, else "healthy".
+        It is late as well if `oldest` is not exact; without the feature history only if no process takes. Pauses excuse
         nothing. Raises BadType, BadValue and NotInstalled.
         """
         return self._inspection.health(self._tasks.seconds("max_age", max_age), count_of(max_buried))

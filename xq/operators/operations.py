@@ -6,6 +6,7 @@ filter moves: the tasks that were moved are in states that its event does not le
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
-from xq.core.values import Parts, count_of
+from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
 from xq.operators.filters import Term
@@ -25,7 +26,6 @@ NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
 ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
 CHUNK: Final = 500  # tasks of one transaction
-LARGEST: Final = 1_000
 SHOWN: Final = 20  # tasks of a preview
 
 
@@ -43,8 +43,9 @@ class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. After an error, `run` goes
-    on behind the last whole chunk.
+    faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is
+    new, running, done or cancelled. After an error, `run` goes on behind the last whole chunk. `chunk`, the number of
+    tasks of one transaction, may be set.
     """
 
     event: str
@@ -56,59 +57,96 @@ class Operation(Generic[T]):
     done: int
     skipped: int
     looked: int
+    state: str
 
     def __init__(
-        self, operations: Operations[T], event: str, filter: str, by: By, chunk: int, options: Mapping[str, Any]
+        self, finish: Finish[T], search: Search[T], event: str, filter: str, by: By, options: Mapping[str, Any]
     ) -> None:
-        self.event, self.filter, self.chunk, self.options = event, filter, chunk, options
-        self.actor, self.reason = self.by = by
+        if not isinstance(event, str) or event not in ACTS:
+            known = ", ".join(act for act in ACTS if is_offered(finish.machine, ACTS[act]))
+            raise BadValue(f"act does one of {known} to tasks, not {shown(event)}")
+        moves = [row for row in finish.machine.rows if row.event == ACTS[event]]
+        if not moves:
+            finish.tasks.refuse_event(event)
+        if not is_offered(finish.machine, ACTS[event]):
+            only = f"only its owner may {event} a task of {finish.database.store.name}"
+            raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
+        if not isinstance(filter, str):
+            raise BadType(f"a filter is text, not {shown(filter)}: act({event!r}, 'state:buried')")
+        if "at" in options:
+            raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
+        self.event, self.filter, self.chunk = event, filter, CHUNK
+        self.options = dict(finish.checked(ACTS[event], options))
+        self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
-        self.movable = f"{filter} {Term('state', ':', operations.states(event))}"
-        self._operations = operations
+        self.state = NEW
+        self._finish, self._search = finish, search
+        self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
+        self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
-        self._state, self._is_cancelled = NEW, False
-
-    @property
-    def state(self) -> str:
-        """The text "new", "running", "done" or "cancelled"."""
-        return CANCELLED if self._is_cancelled and self._state != DONE else self._state
+        search.movable(self._movable, 1, None)  # raises the errors of the filter
 
     def __repr__(self) -> str:
         return f"<operation {self.event} {self.filter} is {self.state}, {self.done} done>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the attributes, for JSON."""
-        names = ("event", "filter", "options", "actor", "reason", "chunk", "done", "skipped", "looked", "state")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @property
     def preview(self) -> Preview:
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
-        by, first = self._operations, self._operations.search.find(self.movable, SHOWN)
-        states = by.search.states_alone(self.filter)
+        first, states = self._search.find(self._movable, SHOWN), self._search.states_alone(self.filter)
         if states is not None:
-            counts = stats(by.database.counters(), by.machine.states).counts
-            n = sum(counts[state] for state in by.states(self.event) if state in states)
+            counts = stats(self._finish.database.counters(), self._finish.machine.states).counts
+            n = sum(counts[state] for state in self._states if state in states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
-        page = by.search.movable(self.movable, LOOK, None)
+        page = self._search.movable(self._movable, LOOK, None)
         return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
 
     def __iter__(self) -> Iterator[Operation[T]]:
         """Move chunk by chunk, and return the operation after each."""
-        what, operations = f"{self.event} {self.filter}", self._operations
+        what = f"{self.event} {self.filter}"
         if self.state == NEW:
-            operations.tell(self.by, f"{what} begins")
-        while self.state not in (DONE, CANCELLED):
-            self._state = RUNNING
-            found = operations.search.movable(self.movable, self.chunk, self._reached)
-            moved = operations.move(self, found.tasks)
+            self.state = RUNNING
+            log_act(self._finish, self._by, f"{what} begins")
+        while self.state == RUNNING:
+            found = self._search.movable(self._movable, self.chunk, self._reached)
+            moved = self._move(found.tasks)
             self.done, self.skipped = self.done + moved, self.skipped + len(found.tasks) - moved
             self.looked, self._reached = self.looked + found.looked, found.next
             if found.next is None:
-                self._state = DONE
+                self.state = DONE
             if self.state != RUNNING:
-                operations.tell(self.by, f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped")
+                told = f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped"
+                log_act(self._finish, self._by, told)
             yield self
+
+    def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
+        """Move those of the tasks that are still in these states, in one transaction, and return their number.
+
+        If the database rejects one, move each half by itself, and skip that one.
+        """
+        finish, database = self._finish, self._finish.database
+        by_state = defaultdict[str, list[Parts]](list)
+        for parts, state in found:
+            by_state[state].append(parts)
+
+        def move() -> int:
+            database.begin_writing()
+            with block(database.store.database, self._by):
+                event = ACTS[self.event]
+                return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
+
+        try:
+            return database.unit(move, transaction=True)
+        except Exception as error:
+            if not (isinstance(error, Duplicate) or finish.batches.is_refused(error)):
+                raise
+            if half := len(found) // 2:
+                return self._move(found[:half]) + self._move(found[half:])
+            finish.log.warning("%s cannot move task %r: %s", self.event, finish.tasks.app_key(found[0][0]), error)
+            return 0
 
     def run(self) -> Operation[T]:
         """Move chunk by chunk until all tasks are moved, or the operation is cancelled."""
@@ -118,83 +156,26 @@ class Operation(Generic[T]):
 
     def cancel(self) -> None:
         """End the operation after its chunk; what was moved stays."""
-        self._is_cancelled = True
+        if self.state != DONE:
+            self.state = CANCELLED
 
 
-class Operations(Generic[T]):
-    """Makes the operations of one queue, and ascribes what a block of calls does."""
+@contextmanager
+def acting(finish: Finish[Any], by: By) -> Iterator[None]:
+    """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
+    store = finish.database.store
+    with store.atomic():
+        finish.database.begin_writing()
+        with block(store.database, by):
+            yield
+        if by and finish.machine.settings.history is None:
+            log_act(finish, by, "acted")
 
-    def __init__(self, finish: Finish[T], search: Search[T]) -> None:
-        self.finish, self.search = finish, search
-        self.database, self.machine, self.log = finish.database, finish.machine, finish.log
 
-    @contextmanager
-    def acting(self, by: By) -> Iterator[None]:
-        """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
-        store = self.database.store
-        with store.atomic():
-            self.database.begin_writing()
-            with block(store.database, by):
-                yield
-            if by and self.machine.settings.history is None:
-                self.tell(by, "acted")
-
-    def tell(self, by: By, what: str) -> None:
-        """Log at INFO what an operator did, once this transaction is committed."""
-        line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-        self.database.observers.once_committed(self.database.dialect, lambda: self.log.info("%s", line))
-
-    def act(self, name: object, filter: object, by: By, chunk: object, options: Mapping[str, Any]) -> Operation[T]:
-        """Return an operation. Raises BadType, BadValue and FeatureOff."""
-        if not isinstance(name, str) or name not in ACTS:
-            known = ", ".join(act for act in ACTS if is_offered(self.machine, ACTS[act]))
-            raise BadValue(f"act does one of {known} to tasks, not {shown(name)}")
-        if not self.machine.sources(ACTS[name]):
-            self.finish.tasks.refuse_event(name)
-        if not is_offered(self.machine, ACTS[name]):
-            only = f"only its owner may {name} a task of {self.database.store.name}"
-            raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
-        if not isinstance(filter, str):
-            raise BadType(f"a filter is text, not {shown(filter)}: act({name!r}, 'state:buried')")
-        if not 1 <= (size := count_of(chunk)) <= LARGEST:
-            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
-        if "at" in options:
-            raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
-        operation = Operation(self, name, filter, by, size, dict(self.finish.checked(ACTS[name], options)))
-        self.search.movable(operation.movable, 1, None)  # raises the errors of the filter
-        return operation
-
-    def states(self, event: str) -> tuple[str, ...]:
-        """Return the states from which an event moves a task to another state, or into the same one anew."""
-        rows = [row for row in self.machine.rows if row.event == ACTS[event] and not row.stays]
-        return tuple(dict.fromkeys(row.source for row in rows))
-
-    def move(self, operation: Operation[T], found: Sequence[tuple[Parts, str]]) -> int:
-        """Move those of the tasks that are still in these states, in one transaction, and return their number.
-
-        If the database rejects one, move each half by itself, and skip that one.
-        """
-        by_state: dict[str, list[Parts]] = {}
-        for parts, state in found:
-            by_state.setdefault(state, []).append(parts)
-        store, those, event = self.database.store, self.finish.those, ACTS[operation.event]
-
-        def move() -> int:
-            self.database.begin_writing()
-            with block(store.database, operation.by):
-                return sum(those(event, state, keys, operation.options) for state, keys in by_state.items())
-
-        try:
-            return self.database.unit(move, transaction=True)
-        except Exception as error:
-            if not (isinstance(error, Duplicate) or self.finish.batches.is_refused(error)):
-                raise
-            if len(found) > 1:
-                half = len(found) // 2
-                return self.move(operation, found[:half]) + self.move(operation, found[half:])
-            key = self.finish.tasks.app_key(found[0][0])
-            self.log.warning("%s cannot move task %r: %s", operation.event, key, error)
-            return 0
+def log_act(finish: Finish[Any], by: By, what: str) -> None:
+    """Log at INFO what an operator did, once this transaction is committed."""
+    line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
+    finish.database.observers.once_committed(finish.database.dialect, lambda: finish.log.info("%s", line))
 
 
 def act_on(queue: Any, name: str, key: object) -> Any:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from xq.core.words import lasting
 from xq.operators.doctor import LONG
-from xq.operators.inspection import Age, Ready
+from xq.operators.inspection import Age, Snapshot
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
 
@@ -32,7 +32,7 @@ PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a loc
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two tries of a page to get a thread
 MARKS: Final = 3  # paused tubes that the overview names
-SLOW: Final = 15.0  # seconds until a look reads again from the history for how long tasks have waited
+SLOW: Final = 15.0  # seconds until a look reads again from a history for how long tasks have waited
 OLD: Final = 4  # looks, after which numbers are shown with their age
 
 NONE: Final = Age(0.0, exact=True)
@@ -75,7 +75,7 @@ class Look:
         self.entries: list[Entry] = []
         self.now: dict[str, Now] = {}
         self.past = defaultdict[str, Past](Past)
-        self.ready = dict[str, tuple[float, Ready]]()  # and when it was read
+        self.seen = dict[str, tuple[float, Snapshot]]()  # and when it was read
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
         self.operations = threading.Semaphore(OPERATIONS)
@@ -146,22 +146,22 @@ class Look:
 
     def _numbers(self, entry: Entry) -> Now:
         queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
-        stats, at = queue.stats(), time.monotonic()
-        asked, ready = self.ready.get(entry.slug, (0.0, None))
-        if ready is None or not entry.keeps_history or at - asked >= SLOW:
-            asked, ready = self.ready[entry.slug] = at, inspection.ready()
+        at, (asked, seen) = time.monotonic(), self.seen.get(entry.slug, (0.0, None))
+        if seen is None or not entry.keeps_history or at - asked >= SLOW:
+            _, seen = self.seen[entry.slug] = at, inspection.snapshot()
+        else:
+            seen = seen._replace(stats=queue.stats(), pauses=queue.pauses())
+        stats, pauses, room, oldest, standstill = seen
         if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
-        paused = queue.paused()
-        tasks, oldest, standstill = ready
-        marks = ["full"] * (inspection.room() == 0)
-        if stats.counts["R"] and standstill is not None and standstill >= LONG:
+        marks = ["full"] * (room == 0)
+        if stats.counts["R"] and standstill >= LONG:
             marks.append(f"none was taken for {lasting(standstill)}")
-        marks += ["paused" if tube is None else f"paused: {tube}" for tube in paused[:MARKS]]
-        marks += [f"and {len(paused) - MARKS} more"] * (len(paused) > MARKS)
-        oldest = oldest if oldest and tasks and stats.counts["R"] else NONE
+        marks += ["paused" if pause.tube is None else f"paused: {pause.tube}" for pause in pauses[:MARKS]]
+        marks += [f"and {len(pauses) - MARKS} more"] * (len(pauses) > MARKS)
+        oldest = (oldest if stats.counts["R"] else None) or NONE
         return Now(entry, at, "", Counter(stats.counts), marks, oldest, rates(past), [*past])
 
 

@@ -109,18 +109,6 @@ class Mariadb(MariadbObjects):
         "ORDER BY trx_started"
     )
 
-    @property
-    def key_range(self) -> str:  # type: ignore[override]
-        widened = self.literal(f"ALTER TABLE {self.table_in_schema} MODIFY {self.keys[0]} BIGINT NOT NULL ")
-        return (  # by AUTO_INCREMENT, too: there may be no row
-            f"SELECT GREATEST((SELECT COALESCE(MAX({self.keys[0]}), 0) FROM {self.table_in_schema}), "
-            "COALESCE(auto_increment, 1) - 1), CASE data_type WHEN 'tinyint' THEN 127 WHEN 'smallint' THEN 32767 "
-            "WHEN 'mediumint' THEN 8388607 WHEN 'int' THEN 2147483647 END * IF(column_type LIKE '%unsigned%', 2, 1), "
-            f"CONCAT({widened}, extra) FROM information_schema.columns JOIN information_schema.tables "
-            f"USING (table_schema, table_name) WHERE table_schema = {self._schema} AND table_name = "
-            f"{self.literal(self.source.name)} AND column_name = {self.literal(self.source.key[0].column)}"
-        )
-
     session_sql = SessionSql(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables

@@ -55,17 +55,14 @@ class Postgres(PostgresObjects):
     )
     from_there = "connect with a search_path that begins with"
 
-    # PostgreSQL stores no age of a replication slot: a slot without a reader is reported at once.
     open_transactions = (
         "SELECT who, CAST(extract(epoch FROM now() - since) AS float8), ends FROM (SELECT concat('process ', pid, "
         "' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || ')') AS who, "
         "xact_start AS since, concat('SELECT pg_terminate_backend(', pid, ')') AS ends FROM pg_stat_activity WHERE "
         "datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL "
         "UNION ALL SELECT concat('the two-phase commit ', gid, ' of ', owner), prepared, "
-        "concat('ROLLBACK PREPARED ', quote_literal(gid)) FROM pg_prepared_xacts WHERE database = current_database() "
-        "UNION ALL SELECT concat('the replication slot ', slot_name), NULL, concat('SELECT pg_drop_replication_slot(', "
-        "quote_literal(slot_name), ')') FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active) AS held "
-        "WHERE since IS NULL OR since < now() - make_interval(secs => :n) ORDER BY since NULLS LAST"
+        "concat('ROLLBACK PREPARED ', quote_literal(gid)) FROM pg_prepared_xacts WHERE database = current_database()) "
+        "AS held WHERE since < now() - make_interval(secs => :n) ORDER BY since"
     )
 
     session_sql = SessionSql(
@@ -95,19 +92,6 @@ class Postgres(PostgresObjects):
         unless_there=" ON CONFLICT DO NOTHING",
         nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
-
-    @property
-    def key_range(self) -> str:  # type: ignore[override]
-        table, column = self.literal(self.table_in_schema), self.literal(self.source.key[0].column)
-        widened = self.literal(f"ALTER TABLE {self.table_in_schema} ALTER COLUMN {self.keys[0]} TYPE bigint")
-        return (  # of the sequence, too: there may be no row
-            f"SELECT GREATEST((SELECT MAX({self.keys[0]}) FROM {self.table_in_schema}), CASE WHEN "
-            "has_sequence_privilege(seqrelid, 'USAGE, SELECT') THEN pg_sequence_last_value(seqrelid) END), "
-            "LEAST(seqmax, CASE atttypid WHEN 21 THEN 32767 WHEN 23 THEN 2147483647 END), "
-            f"concat({widened}, '; ALTER SEQUENCE ' || CAST(CAST(seqrelid AS regclass) AS text) || ' AS bigint') "
-            f"FROM pg_attribute LEFT JOIN pg_sequence ON seqrelid = to_regclass(pg_get_serial_sequence({table}, "
-            f"{column})) WHERE attrelid = to_regclass({table}) AND attname = {column}"
-        )
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
         table, status = self._this_table, self.source.roles["status"].column

@@ -17,6 +17,7 @@ import xq
 from xq.adapters.django.admin.words import chip, words_of
 from xq.adapters.django.lookup import APP, alias_of, queue_of, queues
 from xq.handle import Queue
+from xq.operators.inspection import place
 
 
 class Overview(models.Model):
@@ -71,11 +72,11 @@ class OverviewAdmin(admin.ModelAdmin):
             row["address"] = reverse(admin_urlname(of_model.opts, "changelist"), current_app=self.admin_site.name)
         words = getattr(of_model, "words", None) or words_of(queue, {})
         try:
-            oldest = queue.oldest_ready()
+            now = queue.adapter.inspection.snapshot()
             return row | {
-                "counts": [(letter, chip(letter, words[letter]), n) for letter, n in queue.stats().counts.items()],
-                "oldest": oldest if oldest and oldest.seconds else "",
-                "paused": ", ".join("the whole queue" if tube is None else f"tube {tube}" for tube in queue.paused()),
+                "counts": [(letter, chip(letter, words[letter]), n) for letter, n in now.stats.counts.items()],
+                "oldest": now.oldest if now.oldest and now.stats.counts["R"] else "",
+                "paused": ", ".join(place(pause.tube) for pause in now.pauses),
                 "sessions": sum(not process.gone for process in queue.processes()),
             }
         except (xq.Error, DatabaseError) as error:
