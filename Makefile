@@ -119,7 +119,7 @@ docs-serve: docs ## show the site, until Ctrl-C: http://127.0.0.1:8000
 docs-zip: docs ## the site as one file, for networks without a way out: build/xq-docs.zip
 	@cd build && rm -f xq-docs.zip && $(abspath $(BIN))/python -m zipfile -c xq-docs.zip site && echo build/xq-docs.zip
 
-pictures: $(TEST) ## the pictures of the console anew: five minutes of work, in a real Chromium
+pictures: $(TEST) ## the pictures of the console anew: three minutes of work, in a real Chromium
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 spark-cluster: $(TEST) ## a cluster of Spark on this machine to play with, a master and two workers, until Ctrl-C

@@ -1,6 +1,6 @@
 """Make the pictures of docs/console.md and docs/operations.md: `make pictures`. Queues at work, in a real Chromium.
 
-They show five minutes of work, and a minute of examples/evening.py, so this takes that long. Needs the packages of the
+They show three minutes of work, and a minute of examples/evening.py, so this takes that long. Needs the packages of the
 tests, and chromium.
 """
 
@@ -28,7 +28,7 @@ from tests.browser import Browser, started
 from xq.adapters.peewee.tables import queues_of
 
 IMAGES = Path(__file__).with_name("images")
-SECONDS = 310  # the charts show five minutes
+SECONDS = 180  # of work, which the history then has as an hour, as the charts do
 PEOPLE = ("ann", "bob", "carol", "dave", "erin", "frank", "grace")
 TUBES = ("orders", "news", "support")
 FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
@@ -36,12 +36,12 @@ RATES = {"mail": 18.0, "invoice": 7.0, "thumbnail": 7.0}  # tasks a second
 SHARES = {"mail": 0.07, "invoice": 0.02, "thumbnail": 0.01}  # of the attempts that fail
 
 PAGES = {  # the name of a picture, its address, and the size of the window
-    "console-overview": ("/", 1200, 430),
-    "console-tasks": ("/q/mail?" + urlencode({"filter": "state:B"}), 1200, 640),
+    "console-overview": ("/", 1200, 500),
+    "console-tasks": ("/q/mail?" + urlencode({"filter": "state:B"}), 1200, 760),
     "console-failures": ("/q/mail/failures", 1200, 640),
     "console-task": ("/q/mail/task?key={key}", 1200, 800),
-    "console-workers": ("/q/mail/workers", 1200, 560),
-    "console-dark": ("/", 1000, 430),
+    "console-workers": ("/q/mail/workers", 1200, 760),
+    "console-dark": ("/", 1000, 500),
     "console-phone": ("/", 390, 700),
 }
 
@@ -84,13 +84,13 @@ def work(queue: Any) -> None:
 
 
 @contextmanager
-def at_work(found: dict[str, Any]) -> Iterator[None]:
-    """Put and work off tasks until the block ends."""
+def at_work(found: dict[str, Any], pace: float) -> Iterator[None]:
+    """Put tasks, at so much of their rates, and work them off until the block ends."""
     ended = threading.Event()
 
     def puts(name: str) -> None:
         number = 0
-        while not ended.wait(random.expovariate(RATES[name])):
+        while not ended.wait(random.expovariate(RATES[name] * pace)):
             put(found[name], number := number + 1)
 
     def works(name: str) -> None:
@@ -174,12 +174,17 @@ def main() -> None:
         mail.bury_many([mail.take()], error="TimeoutError: no answer after 389 ms")
         console = xq.serve.app(list(found.values()), name="production", colour="#b3261e")
         browser = started(Path(folder, "chromium"))
-        with at_work(found), served(console) as url:
-            browser.open(url)  # the snapshots begin
+        with at_work(found, 1):
             time.sleep(seconds / 2)
             with mail.acting("console", "the mail server answers again"):
                 mail.dig(key)
             time.sleep(seconds / 2)
+        now, longer = int(time.time() * 1_000_000), 3_600 / seconds
+        for queue in found.values():
+            queue.History.update(at_us=now - (now - queue.History.at_us) * int(longer)).execute()
+        with at_work(found, 1 / longer), served(console) as url:
+            browser.open(url)
+            time.sleep(25)  # so that there are rates of now
             for name, (path, width, height) in PAGES.items():
                 take_picture(browser, name, url + path.format(key=key), width, height)
         evening(browser)

@@ -69,14 +69,3 @@ class RollupTable:
         self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
         self.fits = f"SELECT {names}, n FROM {name} WHERE 1 = 0"
         self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"
-        self.newest = f"SELECT MAX(bucket) FROM {name} WHERE queue = :queue AND unit = :unit"
-        self._name, self._numbers = name, numbers
-
-    def throughput(self, width: int, tubes: int) -> str:
-        """Return the SQL of the columns of the view, summed to spans of `width` seconds, from :since until :until.
-
-        With `tubes` above 0, only those of the tubes :v0, :v1 ...
-        """
-        among = f" AND tube IN ({', '.join(f':v{i}' for i in range(tubes))})" if tubes else ""
-        span = "queue = :queue AND unit = :unit AND bucket >= :since AND bucket < :until"
-        return f"SELECT bucket - bucket % {width}, {self._numbers} FROM {self._name} WHERE {span}{among} GROUP BY 1"

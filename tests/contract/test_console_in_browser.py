@@ -107,3 +107,14 @@ def test_a_visitor_logs_in_and_hostile_data_runs_nothing(browser, served):
     browser.open(address + "/")
     assert browser.one("input[name=token]")
     browser.complaints()
+
+
+def test_a_phone_folds_the_chart_and_the_buttons_until_they_are_asked_for(browser, served, pages):
+    address, phone = served(), {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    for look, opened in ((phone, [False, False]), ({**phone, "width": 1280}, [True, True])):
+        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", look)
+        browser.open(address + "/q/Task")
+        pages.put({"name": "new"})
+        browser.eventually(lambda: int(ready(browser)) == pages.count("R"))  # new numbers fold as the old ones
+        assert browser.driver.execute_script("return all('.fold').map((each) => each.open)") == opened
+    browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

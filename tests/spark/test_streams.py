@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ import xq
 from tests.factories import task, tasks
 from tests.spark.sinks import Sink, drain, told
 from tests.steps import PATIENCE, eventually
-from tests.support.console import visitor
-from xq import serve
 
 # what queues do
 
@@ -76,9 +73,6 @@ def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
     with pytest.raises(StreamingQueryException, match="another checkpoint"):
         count(spark, queue, tmp_path / "another")
     assert counted(queue) == of_history(queue)
-    page = visitor(serve.app([queue], activity="told")).get("/q/Task/activity").text
-    shown = re.findall(r"<b>(\d+)</b><span>(put|done|buried|killed|expired)</span><svg", page)
-    assert shown == [("10", "put"), ("2", "done"), ("2", "buried"), ("2", "killed"), ("0", "expired")]
 
 
 @pytest.mark.parametrize(

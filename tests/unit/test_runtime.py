@@ -72,19 +72,15 @@ def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(m
     assert added == [taken]
 
 
-def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_where_nothing_moved():
+def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occur():
     past = charts.Past()
     for at, done in ((0.0, 0), (15.0, 0), (30.0, 30), (45.0, 30), (60.0, 30)):
         past.add(at, (60, done, 0))
     found = charts.chart(past, 1_800_000_000.0, 1)
     assert (found.most, charts.rates(past)) == (2.0, [0.0, 0.0, 0.0])
-    assert found.lines == {
-        "put": "M3555,34.0 M3570,34.0 M3585,34.0 M3600,34.0",
-        "finished": "M3555,34.0 L3570,4.0 L3585,34.0 M3600,34.0",
-        "failed": "M3555,34.0 M3570,34.0 M3585,34.0 M3600,34.0",
-    }
-    assert charts.chart([*past][1:], 0.0, 1).lines["finished"] == "M3570,4.0 L3585,34.0 M3600,34.0"
-    assert found.points[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
+    assert found.lines == {"finished": "3555,34.0 3570,4.0 3585,34.0 3600,34.0"}
+    assert charts.chart([*past][1:], 0.0, 1).lines == {"finished": "3570,4.0 3585,34.0 3600,34.0"}
+    assert found.steps[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
     assert charts.chart([*past][:1], 0.0, 4).lines == {}
     begun, row = charts.Past(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
     begun.begin(60.0, 1_000.0, {"X-R": 1}, [row])

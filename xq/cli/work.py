@@ -89,7 +89,6 @@ def serve(
     rights: Annotated[str, Option("--role", help="viewer, operator or admin.")] = "admin",
     hide: Annotated[Several, Option(help="A field whose value is not shown; may be repeated.")] = None,
     metrics: Annotated[str, Option(help="/metrics for Prometheus: off, token or open.")] = "off",
-    activity: Annotated[str | None, Option(metavar="TABLE", help="That of `xq spark stream`, shown as a page.")] = None,
 ) -> None:
     """Serve a console in the browser: what is in the queues, what failed, and why, with buttons to mend it."""
     import uvicorn

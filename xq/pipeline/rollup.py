@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from xq.core.errors import BadType, BadValue, ConfigurationError, Error, shown
-from xq.core.ports import PASSING, UNANSWERED, Row, fits_a_column
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.ports import UNANSWERED, fits_a_column
 from xq.engine.unit import Database
 
 LONGEST = 255  # characters of the name of a table
@@ -25,18 +25,6 @@ class Counted(NamedTuple):
     target: str
     event: str
     n: int
-
-
-class Throughput(NamedTuple):
-    """What happened to the tasks of a queue in a span of time that begins at this second since 1970."""
-
-    bucket: int
-    put: int
-    taken: int
-    done: int
-    buried: int
-    killed: int
-    expired: int
 
 
 class Rollup:
@@ -137,38 +125,6 @@ class Rollup:
             return True
 
         return database.unit(write, transaction=True)
-
-    # reading
-
-    def newest(self, queue: str) -> dict[str, int]:
-        """Return the newest bucket of a queue, by its unit. Raises ConfigurationError if the table cannot be read."""
-        sql = self.database.dialect.rollup(self.table).newest
-        found = {unit: self._read(sql, {"queue": queue, "unit": unit})[0][0] for unit in UNITS}
-        return {unit: int(bucket) for unit, bucket in found.items() if bucket is not None}
-
-    def throughput(
-        self, queue: str, unit: str, since: int, until: int, width: int, tubes: Sequence[str] = ()
-    ) -> list[Throughput]:
-        """Return the throughput of a queue from `since` until `until`, summed to spans of `width` seconds.
-
-        Counts the buckets of this unit, and with `tubes` only those of these tubes. Spans without a transition are left
-        out. Raises ConfigurationError if the table cannot be read.
-        """
-        sql = self.database.dialect.rollup(self.table).throughput(width, len(tubes))
-        values = {"queue": queue, "unit": unit, "since": since, "until": until}
-        rows = self._read(sql, values | {f"v{i}": tube for i, tube in enumerate(tubes)})
-        return sorted(Throughput(*map(int, row)) for row in rows)
-
-    def _read(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        try:
-            return self.database.execute(sql, values)
-        except Exception as error:
-            if isinstance(error, Error) or self.database.store.classify(error) in UNANSWERED | PASSING:
-                raise
-            why = f"{error}".partition("\n")[0]
-            raise ConfigurationError(
-                f"the table {self.table} cannot be read ({why}): start xq.spark.stream() with it, or name another"
-            ) from error
 
 
 def _of(queues: str) -> str:

@@ -65,30 +65,23 @@ def _between(first: Totals, last: Totals) -> list[float | None]:
 
 @dataclass(frozen=True)
 class Chart:
-    """The greatest of the rates, the lines as paths of SVG, and for each point where it begins and what it says."""
+    """The greatest of the rates, the lines as points of SVG, and for each step where it begins and what it says."""
 
     most: float
     lines: Mapping[str, str]
-    points: Sequence[tuple[int, int, str]]  # its x, its width, its text
+    steps: Sequence[tuple[int, int, str]]  # its x, its width, its text
 
 
 def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
-    """Return the chart of so many buckets to a point. `now` is the time of the last one, in seconds since 1970."""
+    """Return the chart of so many buckets to a step. `now` is the time of the last one, in seconds since 1970."""
     ends = [*past][::-buckets][::-1]
-    points = [(a[0] - past[-1][0], b[0] - past[-1][0], _between(a, b)) for a, b in pairwise(ends)]
-    most = max((each for *_, found in points for each in found if each), default=0.0)
+    steps = [(round(SPAN + a[0] - past[-1][0]), round(b[0] - a[0]), _between(a, b)) for a, b in pairwise(ends)]
+    most = max((each for *_, found in steps for each in found if each), default=0.0)
     lines = {
-        name: _path([(SPAN + to, (found[i] or 0) / most) for _, to, found in points])
+        name: " ".join(f"{x + w},{TALL - (TALL - 4) * (found[i] or 0) / most:.1f}" for x, w, found in steps)
         for i, name in enumerate(LINES)
-        if most
+        if any(found[i] for *_, found in steps)
     }
-    told = [", ".join(f"{name} {rate(each)}" for name, each in zip(LINES, found)) for *_, found in points]
-    places = [(round(SPAN + since), round(to - since), to) for since, to, _ in points]
-    return Chart(most, lines, [(x, w, f"{moment(now + to)}: {text}") for (x, w, to), text in zip(places, told)])
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Return a line of SVG through points, of which each y is from 0 to 1; none where it stays at zero."""
-    pairs = pairwise([(0.0, 0.0), *points])
-    moves = ["L" if before or (y and n) else "M" for n, ((_, before), (_, y)) in enumerate(pairs)]
-    return " ".join(f"{move}{x:.0f},{TALL - (TALL - 4) * y:.1f}" for move, (x, y) in zip(moves, points))
+    told = [", ".join(f"{name} {rate(each)}" for name, each in zip(LINES, found)) for *_, found in steps]
+    ends_at = [moment(now - SPAN + x + w) for x, w, _ in steps]
+    return Chart(most, lines, [(x, w, f"{at}: {text}") for (x, w, _), at, text in zip(steps, ends_at, told)])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import Match, Route, Router
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xq.core.errors import BadValue, Error, shown
@@ -24,65 +24,54 @@ from xq.serve import login
 from xq.serve.charts import LINES
 from xq.serve.entries import Entry, entries_of, on, status_of
 from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
-from xq.serve.snapshot import EVERY, ORDERS, Snapshots, overview
+from xq.serve.operations import Begun, of_queue
+from xq.serve.snapshot import EVERY, looks_of
 from xq.serve.texts import Texts
-
-if TYPE_CHECKING:
-    from xq.serve.operations import Begun
 
 log = logging.getLogger("xq.serve")
 
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
-METRICS: Final = {"off": "", "token": VIEW, "open": OPEN}  # the verb that /metrics needs
-COLOUR: Final = "#3b6fb6"
+METRICS: Final = {"token": VIEW, "open": OPEN}  # the verb that /metrics needs
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "X-Robots-Tag": "noindex, nofollow",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "private, no-store",
-    "Vary": "Cookie, Authorization",
 }
 HINTS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 
 Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
 
-class Page(Route):
+class Page(NamedTuple):
     """A page: the verb that its caller must be allowed, and what answers: a function, or a template that asks."""
 
-    def __init__(self, method: str, path: str, verb: str, answer: Answer | str) -> None:
-        super().__init__(path, lambda request: None, methods=[method])
-        self.method, self.verb, self.answer = method, verb, answer
+    method: str
+    path: str
+    verb: str
+    answer: Answer | str
 
 
 class Console:
     """The console of some queues."""
 
     def __init__(self, entries: tuple[Entry, ...], settings: Settings, pages: tuple[Page, ...]) -> None:
-        self.entries, self.settings, self.routes = entries, settings, pages
-        self.snapshots = Snapshots(entries, settings.every)
-        self.operations: list[Begun] = []  # of this process
+        self.entries, self.settings, self.pages = entries, settings, pages
+        self.look = looks_of(entries, settings.every)  # at the database of each queue
+        self.operations: dict[tuple[Entry, str, str], Begun] = {}  # of this process: by queue, verb and filter
         self.beginning = threading.Lock()
         self._others = Router()  # for what is not HTTP
         loader = PackageLoader("xq.serve")
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self._templates.filters |= {**Texts(settings.hide).filters, "overview": overview}
-        self._templates.globals |= {
-            "console": self,
-            "settings": settings,
-            "LINES": LINES,
-            "ORDERS": [*ORDERS],
-            "now": time.time,
-        }
+        self._templates.filters |= {**Texts(settings.hide).filters, "operations": of_queue}
+        self._templates.globals |= {"console": self, "settings": settings, "LINES": LINES, "now": time.time}
         self._templates.globals |= vars(self._templates.get_template("macros.html").module)
 
     # answering
@@ -99,21 +88,21 @@ class Console:
         caller, settings = NOBODY, self.settings
         try:
             settings.check_host(request)
-            caller, (page, slug) = settings.caller(request), self._page(request.scope)
+            caller, (page, entry) = settings.caller(request), self._page(request.method, Visit(request, NOBODY).path)
             if caller is NOBODY and (page is None or page.verb != OPEN):
                 raise HTTPException(401, settings.missing())
             settings.check_origin(request, caller)
             if page is None:
-                raise HTTPException(404, "This console has no such page.")
-            visit = Visit(request, caller, await login.parameters_of(request), self._entry(slug))
+                raise HTTPException(404, "This console has no such page, or no such queue.")
+            visit = Visit(request, caller, await login.parameters_of(request), entry)
             if page.verb != OPEN:
                 caller.permit(visit.text("verb") if page.verb == BY_FORM else page.verb)
             if inspect.iscoroutinefunction(page.answer):
                 return cast("Response", await page.answer(self, visit))
             answer = partial(self._answer, page, visit)
             if visit.entry or page.path == "/":  # the others wait for no database
-                await self.snapshots.current(visit.entry)
-            look = self.snapshots.look.get(visit.entry)
+                await self.current(visit)
+            look = self.look.get(visit.entry)
             return await (look.call(answer) if look else run_in_threadpool(answer))
         except ClientDisconnect:
             return Response(status_code=400)
@@ -123,19 +112,14 @@ class Console:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
-    def _page(self, scope: Scope) -> tuple[Page | None, str | None]:
+    def _page(self, method: str, path: str) -> tuple[Page | None, Entry | None]:
         """Return the page of a path, and the queue that the path names."""
-        for page in self.routes if scope["path"].isprintable() else ():  # else /pause matches before a newline
-            match, found = page.matches(scope)
-            if match is Match.FULL:
-                return page, found["path_params"].get("queue")
-        return None, None
-
-    def _entry(self, slug: str | None) -> Entry | None:
-        found = next((entry for entry in self.entries if entry.slug == slug), None)
-        if slug and found is None:
-            raise HTTPException(404, "This console has no such queue.")
-        return found
+        slug = path.split("/")[2] if path.startswith("/q/") else None
+        entry = next((entry for entry in self.entries if entry.slug == slug), None)
+        path = path if slug is None else path.replace(f"/q/{slug}", "/q/{queue}", 1)
+        asked = "GET" if method == "HEAD" else method, path
+        page = next((page for page in self.pages if page[:2] == asked), None)
+        return (page if slug is None or entry else None), entry
 
     def _answer(self, page: Page, visit: Visit) -> Any:
         if isinstance(page.answer, str):
@@ -165,9 +149,15 @@ class Console:
         made = self._templates.get_template(template).render(values)
         return made.encode("utf-8", "replace").decode()  # data may have half a surrogate pair
 
+    async def current(self, visit: Visit) -> None:
+        """Wait for the looks that are due: at the database of the queue, or at all of them."""
+        looks = {look for entry, look in self.look.items() if visit.entry in (entry, None)}
+        await asyncio.gather(*(look.current() for look in looks))
+
     def part(self, visit: Visit) -> str:
         """Return the part of a page that follows the numbers."""
-        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=self.snapshots.all())
+        all = [look.of(entry) for entry, look in self.look.items() if visit.entry in (entry, None)]
+        return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=all)
 
     def _refusal(self, visit: Visit, status: int, sentence: str) -> Response:
         """Return the page of a refusal; the form to log in where that would help."""
@@ -191,13 +181,12 @@ def app(
     read_only: bool = False,
     name: str | None = None,
     colour: str | None = None,
-    hosts: Any = None,
+    hosts: Any = (),
     user: str | FromScope | None = None,
     proxies: Any = (),
     hide: Any = (),
     metrics: str = "off",
     every: float = EVERY,
-    activity: str | None = None,
     root_path: str = "",
 ) -> Console:
     """Return a console of queues as an ASGI application, which can be mounted into another one.
@@ -212,33 +201,16 @@ def app(
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
     (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
     for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
-    seconds. `activity` names the table of `xq.spark.stream()` in the databases of the queues, where they have the names
-    that they have here: each queue gets a page of it.
+    seconds.
 
     Raises BadType, BadValue.
     """
-    from xq.serve.pages import ACTIVITY, PAGES, metrics_of
+    options = locals()
+    from xq.serve.pages import PAGES, metrics_of
 
-    is_user, is_path = isinstance(user, str | None) or callable(user), re.fullmatch(r"[\w/.~-]*", str(root_path), re.A)
-    for expected, given, is_right in (
-        ("the name of an environment is text of 1 to 60 characters", name, name is None or login.is_text(name, 1, 60)),
-        ("a colour is #rrggbb, as '#b3261e'", colour, re.fullmatch("#[0-9a-fA-F]{6}", str(colour or COLOUR))),
-        (f"metrics= is {', '.join(map(repr, METRICS))}", metrics, metrics in METRICS),
-        ("user= is the name of a header, or a function of the ASGI scope", user, is_user),
-        ("root_path= is the path of the console behind a proxy, as '/ops'", root_path, is_path),
-    ):
-        if not is_right:
-            raise BadValue(f"{expected}, not {shown(given)}")
-    hidden, entries = login.names_of("hide", hide), entries_of(queues)
+    entries, settings = entries_of(options.pop("queues")), Settings.of(**options)
     for entry in entries:
-        if named := hidden & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
+        if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
-    pages = PAGES if metrics == "off" else (*PAGES, Page("GET", "/metrics", METRICS[metrics], metrics_of(entries)))
-    if activity is not None:
-        entries[0].queue.pipeline.rollup(activity)  # raises for what names no table
-        pages = (*pages, ACTIVITY)
-    known, proxied = login.names_of("hosts", () if hosts is None else hosts), login.names_of("proxies", proxies)
-    networks = login.networks_of(proxied)
-    root = f"/{root_path}/".replace("//", "/").rstrip("/")
-    who = login.tokens_of(token), login.rights_of(rights), bool(read_only), known, user, networks, root
-    return Console(entries, Settings(*who, name, colour or COLOUR, hidden, every, activity or ""), pages)
+    scraped = [Page("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
+    return Console(entries, settings, (*PAGES, *scraped))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -103,21 +102,13 @@ def entries_of(given: object) -> tuple[Entry, ...]:
         if not isinstance(queue, Queue):
             raise BadType(f"a console shows queues: models made queues by xq.upgrade, and tubes, not {shown(each)}")
         name = called or str(queue.name if own else getattr(each, "name", queue.name))
-        slugs = (slug_of(name) if n == 1 else f"{slug_of(name)}-{n}" for n in count(1))
-        slug = next(slug for slug in slugs if slug not in found)
+        plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:80] or "queue"
+        slug = next(slug for n in count(1) if (slug := plain if n == 1 else f"{plain}-{n}") not in found)
         if all(queue is not other.queue for other in found.values()):
             found[slug] = Entry(slug, name, queue, not own)
     if not found:
         raise BadValue("a console shows at least one queue: xq.serve.app([Page])")
     return tuple(found.values())
-
-
-def slug_of(name: str) -> str:
-    """Return a name for URLs: the name itself if it is plain, else its plain part and a hash of the whole."""
-    if re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
-        return name
-    part = "-".join(re.findall(r"[A-Za-z0-9_]+", name))[:40]
-    return f"{part}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}".lstrip("-")
 
 
 def on(entry: Entry | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
@@ -127,18 +118,19 @@ def on(entry: Entry | None, call: Callable[[], R], kept: ExitStack | None = None
     """
     if entry is None:
         return call()
-    store = entry.queue.adapter.store
+    store, failed = entry.queue.adapter.store, "gives no connection"
     try:
         with ExitStack() as closing:
             (closing if kept is None else kept).enter_context(store.briefly_connected())
+            failed = "does not answer"
             return call()
     except (Error, HTTPException):
         raise
     except Exception as error:
         kind = store.classify(error)
-        if kind is ErrorKind.NOT_DATABASE:
+        if kind is ErrorKind.NOT_DATABASE and failed == "does not answer":  # else a pool has none
             raise
-        why = "only reads, so nothing was changed" if kind is ErrorKind.READ_ONLY else f"does not answer: {error}"
+        why = "only reads, so nothing was changed" if kind is ErrorKind.READ_ONLY else f"{failed}: {error}"
         raise HTTPException(503, f"The database of {entry.name} {why}") from error
 
 

@@ -9,17 +9,19 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic.networks import IPvAnyNetwork
 from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Scope
 
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadValue, shown
 
 log = logging.getLogger("xq.serve")
 
@@ -39,17 +41,11 @@ FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests 
 PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-LONGEST: Final = 2_000  # characters of a parameter, and of a header that is compared
+LONGEST: Final = 16_000  # characters of a parameter, and of a token
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
-GRANTS: Final = (
-    "The rights= of the console grant it, unless that is read_only; in Django the permissions on the models, too."
-)
-
 MOST: Final = 500  # parameters of a request
 LONGEST_QUERY: Final = 24_000  # characters
 LONGEST_BODY: Final = 512_000  # bytes
-FORM: Final = "application/x-www-form-urlencoded"
-LONGEST_CURSOR: Final = 16_000  # characters of the parameter `after`; any other has LONGEST at most
 
 FromScope = Callable[[Mapping[str, Any]], str | None]
 
@@ -65,7 +61,8 @@ class Caller:
     def permit(self, verb: str) -> None:
         """Raise HTTPException unless the caller may use a verb. The only place where the console decides that."""
         if verb not in self.verbs:
-            raise HTTPException(403, f"{self.name} has no right to {verb}. {GRANTS}")
+            grants = "The rights= of the console grant it, unless it is read_only; in Django those on the models, too."
+            raise HTTPException(403, f"{self.name} has no right to {verb}. {grants}")
 
 
 NOBODY: Final = Caller("", frozenset(), "")  # sends a request without a login
@@ -78,10 +75,10 @@ def _address(text: str) -> Any:
         return None
 
 
-def _hop(text: str) -> str:
-    """Return an address of X-Forwarded-For, without brackets and a port; "" if it is none."""
-    found = _address(re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text.strip()))
-    return "" if found is None else str(found)
+def host_in(text: str) -> str:
+    """Return the name or the address that a header has, without a port and brackets."""
+    text = text.strip()
+    return text if _address(text) else re.sub(r":\d*$", "", text).strip("[]").rstrip(".").lower()
 
 
 def address_of(request: Request) -> str:
@@ -93,73 +90,68 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
 
 
-def is_text(given: object, least: int, most: int) -> bool:
-    return isinstance(given, str) and given.isprintable() and least <= len(given) <= most
+def tokens_of(given: object) -> object:
+    return {} if given is None else {CONSOLE: given} if isinstance(given, str) else given
 
 
-def tokens_of(given: object) -> dict[str, str]:
-    """Return tokens by name; one text is the token of "console". Raises BadValue, which shows no token."""
-    named: Mapping[Any, Any] = {} if given is None else given if isinstance(given, Mapping) else {CONSOLE: given}
-    if not all(
-        is_text(name, 1, 100) and is_text(token, 16, LONGEST) and token.isascii() and " " not in token
-        for name, token in named.items()
-    ):
-        raise BadValue(
-            "token= is text of at least 16 printable ASCII characters without spaces, or such texts by the names of "
-            "their users: python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
-        )
-    if len(set(named.values())) < len(named):
-        raise BadValue("two names have the same token: give each its own")
-    return dict(named)
+def rights_of(given: object) -> object:
+    of = given if isinstance(given, Mapping) else {ANYBODY: given}
+    return {name: ROLES.get(each, each) if isinstance(each, str) else each for name, each in of.items()}
 
 
-def rights_of(given: Any) -> dict[str, frozenset[str]]:
-    """Return verbs by name. One role, or one list of verbs, is that of everybody. Raises BadValue."""
-    found = dict[str, frozenset[str]]()
-    for name, each in (given if isinstance(given, Mapping) else {ANYBODY: given}).items():
-        verbs = ROLES.get(each) if isinstance(each, str) else list(each) if isinstance(each, Iterable) else None
-        if not isinstance(name, str) or verbs is None or any(verb not in VERBS for verb in verbs):
-            raise BadValue(
-                f"rights= is a role ({', '.join(ROLES)}), or a list in which each text is a verb of the console "
-                f"({', '.join(VERBS)}), or these by the names of users, not {shown(given)}"
-            )
-        found[name] = frozenset({VIEW, *verbs})
-    return found
+def each_another(tokens: dict[str, str]) -> dict[str, str]:
+    if len(set(tokens.values())) < len(tokens):
+        raise ValueError
+    return tokens
 
 
-def names_of(option: str, given: Any) -> frozenset[str]:
-    """Return the names of an option that is a list of them. Raises BadType."""
-    names: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise BadType(f"{option}= is a list of names, as ['example.org'], not {shown(given)}")
-    return frozenset(names)
+Name = Annotated[str, Field(pattern=r"^\P{C}{1,100}$")]
+Token = Annotated[str, Field(pattern="^[!-~]{16,2000}$")]
+Verb = Annotated[str, Field(pattern=f"^({'|'.join(VERBS)})$")]
+Verbs = Annotated[frozenset[Verb], AfterValidator(lambda verbs: verbs | {VIEW})]
+NAMES: Final = "a list of names, as ['example.org']"
 
 
-def networks_of(names: frozenset[str]) -> tuple[Any, ...]:
-    """Return networks by their texts. Raises BadValue."""
-    try:
-        return tuple(ipaddress.ip_network(name, strict=False) for name in names)
-    except ValueError as error:
-        raise BadValue(f"proxies= has addresses or networks, as 10.0.0.0/8: {error}") from error
+class Settings(BaseModel):
+    """The options of a console, each described as an error says it; and what they require of a request."""
 
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
-@dataclass(frozen=True)
-class Settings:
-    """What a console shows, and what it requires of a request: its host, its caller, and the site that sent it."""
+    tokens: Annotated[dict[Name, Token], BeforeValidator(tokens_of), AfterValidator(each_another)] = Field(
+        alias="token",
+        description="text of at least 16 printable ASCII characters without spaces, or such texts, no two the same, by "
+        "the names of their users: python -c 'import secrets; print(secrets.token_urlsafe())' makes one",
+    )
+    rights: Annotated[dict[str, Verbs], BeforeValidator(rights_of)] = Field(
+        description=f"a role ({', '.join(ROLES)}), or a list of verbs ({', '.join(VERBS)}), or these by users' names"
+    )
+    read_only: bool = Field(description="True or False")
+    name: Annotated[str, Field(pattern=r"^\P{C}{1,60}$")] | None = Field(description="text of 1 to 60 characters")
+    colour: Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")] | None = Field(description="#rrggbb, as '#b3261e'")
+    hosts: frozenset[str] = Field(description=NAMES)
+    user: str | FromScope | None = Field(description="the name of a header, or a function of the ASGI scope")
+    proxies: tuple[IPvAnyNetwork, ...] = Field(description="a list of addresses or networks, as ['10.0.0.0/8']")
+    hide: frozenset[str] = Field(description=NAMES)
+    metrics: str = Field(pattern="^(off|token|open)$", description="'off', 'token' or 'open'")
+    every: float = Field(description="a number of seconds")
+    root_path: str = Field(pattern="^[A-Za-z0-9_/.~-]*$", description="the path of the console behind a proxy")
+    _refused: deque[tuple[float, str]] = PrivateAttr(default_factory=lambda: deque(maxlen=1_000))  # when, from where
 
-    tokens: Mapping[str, str]  # by name
-    rights: Mapping[str, frozenset[str]]  # by name
-    read_only: bool
-    hosts: frozenset[str]
-    user: str | FromScope | None  # the header of a proxy, or a function of the ASGI scope
-    proxies: tuple[Any, ...]  # the networks whose headers are believed, besides this machine
-    root: str  # the path at which a proxy has the console; "" for that of the application around
-    name: str | None
-    colour: str
-    hide: frozenset[str]
-    every: float
-    activity: str  # the table of stream(); "" for none
-    refused: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1_000))  # when, and from where
+    @classmethod
+    def of(cls, **options: Any) -> Settings:
+        """Return the options, checked. Raises BadValue, which shows no token."""
+        try:
+            return cls.model_validate(options)
+        except ValidationError as error:
+            option = str(error.errors()[0]["loc"][0])
+            told = {field.alias or name: field.description for name, field in cls.model_fields.items()}
+            given = "" if option == "token" else f", not {shown(options[option])}"
+            raise BadValue(f"{option}= is {told[option]}{given}") from None
+
+    @property
+    def root(self) -> str:
+        """The path at which a proxy has the console; "" for that of the application around."""
+        return f"/{self.root_path}/".replace("//", "/").rstrip("/")
 
     def believes(self, address: str) -> bool:
         found = _address(address)
@@ -170,8 +162,9 @@ class Settings:
         headers, peer = Headers(scope=scope), (scope.get("client") or ("",))[0]
         sent = {**scope, PEER: peer}
         if self.believes(peer):
-            hops = map(_hop, reversed(",".join(headers.getlist("x-forwarded-for")).split(",")))
-            sent["client"] = next((hop for hop in hops if not self.believes(hop)), "") or peer, 0
+            hops = map(host_in, reversed(",".join(headers.getlist("x-forwarded-for")).split(",")))
+            first = next((hop for hop in hops if not self.believes(hop)), "")
+            sent["client"] = first if _address(first) else peer, 0
             scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
             sent["scheme"] = scheme if scheme in ("http", "https") else scope["scheme"]
         return sent | ({"root_path": self.root} if self.root else {})
@@ -181,16 +174,16 @@ class Settings:
         address, now = address_of(request), time.monotonic()
         if isinstance(found := _address(address), ipaddress.IPv6Address):  # one line has 2**64 of them
             address = str(ipaddress.ip_network((found, 64), strict=False))
-        if sum(by == address and at > now - 60 for at, by in list(self.refused)) >= REFUSED:
+        if sum(by == address and at > now - 60 for at, by in list(self._refused)) >= REFUSED:
             raise HTTPException(429, "Too many tokens from this address were refused. Wait a minute.")
         if (name := equal(token, self.tokens)) is None:
-            self.refused.append((now, address))
+            self._refused.append((now, address))
             log.warning("a token from %s was refused", address)
         return name
 
     def check_host(self, request: Request) -> None:
         """Refuse a name that is not this console's: another site may have made it lead here (DNS rebinding)."""
-        name = re.sub(r":\d*$", "", request.headers.get("host", "")).strip("[]").rstrip(".").lower()
+        name = host_in(request.headers.get("host", ""))
         is_known = any(
             host in ("*", name) or (host.startswith(".") and name.endswith(host)) for host in map(str.lower, self.hosts)
         )
@@ -210,10 +203,8 @@ class Settings:
 
     def missing(self) -> str:
         """Return what a request lacks that has no caller."""
-        if self.tokens:
-            return "Log in, or send the token in an Authorization: Bearer header."
-        if self.user is not None:
-            return "The application or proxy before this console named no user."
+        if self.tokens or self.user is not None:
+            return "Log in here or at the proxy, or send the token in an Authorization: Bearer header."
         return "This console has no token, so it answers only this machine itself. Start it with a token (XQ_TOKEN)."
 
     def caller(self, request: Request) -> Caller:
@@ -234,7 +225,7 @@ class Settings:
             named = self.user(request.scope)
         elif self.user is not None and self.believes(request.scope[PEER]):
             named = request.headers.get(self.user)
-        if is_text(named, 1, 100):
+        if isinstance(named, str) and named.isprintable() and 1 <= len(named) <= 100:
             return named, "user"
         if self.tokens:
             return self._of_cookie(request.cookies.get(self.cookie, "")), "cookie"
@@ -311,14 +302,12 @@ async def parameters_of(request: Request) -> dict[str, list[str]]:
         body += part
         if len(body) > LONGEST_BODY:
             raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
-    if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise HTTPException(415, f"A form of this console is {FORM}.")
     if body.count(b"&") + query.count(b"&") >= MOST:
         raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
     found = dict[str, list[str]]()
     for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
         for name in set(given).difference(found):
             found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
-            if max(map(len, found[name])) > (most := LONGEST_CURSOR if name == "after" else LONGEST):
-                raise HTTPException(400, f"{shown(name)} is longer than {most:,} characters. Shorten it.")
+            if max(map(len, found[name])) > LONGEST:
+                raise HTTPException(400, f"{shown(name)} is longer than {LONGEST:,} characters. Shorten it.")
     return found

@@ -1,13 +1,11 @@
-"""Operations on tasks: previewed, run in a thread of this process, followed and cancelled."""
+"""Operations on tasks: previewed, run in a thread of this process, shown beside the numbers of a queue, cancelled."""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
@@ -16,19 +14,13 @@ from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
 from xq.operators.operations import Operation, act_on
 from xq.serve.entries import Entry, on
 from xq.serve.login import Visit
+from xq.serve.snapshot import Look, begun
 
 if TYPE_CHECKING:
     from xq.serve.console import Console
 
 log = logging.getLogger("xq.serve")
 
-EFFECTS: Final = {
-    "dig": "Buried tasks become ready again.",
-    "release": "Taken tasks become ready again. Their workers lose them: what these have begun may be done twice.",
-    "restart": "Waiting and finished tasks become ready again.",
-    "bury": "The tasks stay buried until they are dug.",
-    "kill": "It deletes the rows of the table {table}, in whatever state the tasks are. It cannot be undone.",
-}
 SELECTED: Final = 200  # tasks that are moved at once
 
 
@@ -38,7 +30,6 @@ class Form:
     def __init__(self, visit: Visit) -> None:
         self.entry, self.filter = visit.entry, visit.filter
         self.verb, self.scope, self.keys = visit.text("verb"), visit.text("scope"), list[str]()
-        self.effect = EFFECTS.get(self.verb, "").format(table=self.entry.queue.adapter.store.table)
         if not self.entry.offers(frozenset({self.verb}), self.entry.queue.machine.states):
             raise HTTPException(400, f"{self.entry.name} does not {self.verb} tasks: it has no feature for that.")
         if self.scope == "selected":
@@ -61,10 +52,6 @@ class Form:
 
 def preview(console: Console, visit: Visit) -> Response:
     """Show which tasks an operation would move, and ask for a reason."""
-    if visit.text("scope") == "selected" and not visit.text("keys"):  # of a browser without JavaScript
-        return console.show(
-            "tasks.html", visit, 400, missing="No task is selected. Select some, or all that the filter shows."
-        )
     return console.show("preview.html", visit, form=Form(visit))
 
 
@@ -79,67 +66,50 @@ def act(console: Console, visit: Visit) -> Response:
         title += f", {len(skipped)} skipped" if skipped else ""
         return console.show("note.html", visit, title=title, lines=skipped[:20])
     operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
+    key = form.entry, form.verb, form.filter
     with console.beginning:  # a second click begins nothing while the first one's operation runs
-        running = [each.operation for each in of_queue(console, form.entry) if each.is_running]
-        if (form.verb, form.filter) not in [(each.event, each.filter) for each in running]:
-            begun = Begun(form.entry, len(console.operations) + 1, operation)
-            console.operations.append(begun)
-            threading.Thread(target=begun.run, args=(console,), name="xq-console-operation", daemon=True).start()
-    return RedirectResponse(visit.here("operations"), 303)
+        if key not in console.operations or console.operations[key].ended.done():
+            console.operations.pop(key, None)  # the last one is the newest
+            run = partial(_run, console.look[form.entry], form.entry, operation)
+            console.operations[key] = Begun(form.entry, operation, begun(run))
+    return RedirectResponse(visit.here(filter=form.filter), 303)
 
 
-@dataclass(eq=False)
-class Begun:
+class Begun(NamedTuple):
     """An operation that a thread of this process runs, or has run."""
 
     entry: Entry
-    number: int
     operation: Operation[Any]
-    began: float = field(default_factory=time.time)
-    n: int | None = None  # the tasks that it moves; None if they are too many to count
-    is_running: bool = True  # or waits for its turn
-    error: str = ""  # why it failed
+    ended: Future[Any]
 
     @property
-    def percent(self) -> int | None:
-        """How far it has come."""
-        moved = self.operation.done + self.operation.skipped
-        return 100 * min(moved, self.n) // self.n if self.n else None
+    def state(self) -> str:
+        if not self.ended.done():
+            return "waits for others" if self.operation.state == "new" else "running"
+        error = self.ended.exception()
+        return f"failed: {getattr(error, 'detail', error)}" if error else self.operation.state
 
-    def run(self, console: Console) -> None:
-        """Run the operation. A process that ends does not wait for it."""
-        try:
-            with console.snapshots.look[self.entry].operations:
-                on(self.entry, self._run)
-        except Exception as error:
-            log.exception("%r of %s failed", self.operation, self.entry.name)
-            self.error = getattr(error, "detail", f"{error}")
-        finally:
-            self.is_running = False
 
-    def _run(self) -> None:
-        preview = self.operation.preview
-        self.n = preview.n if preview.exact else None
-        self.operation.run()
+def _run(look: Look, entry: Entry, operation: Operation[Any]) -> None:
+    """Run an operation when it is its turn. A process that ends does not wait for it."""
+    try:
+        with look.operations:
+            on(entry, operation.run)
+    except Exception:
+        log.exception("%r of %s failed", operation, entry.name)
+        raise
 
 
 def of_queue(console: Console, entry: Entry) -> list[Begun]:
-    """Return the operations of this process on a queue, the newest first."""
-    return [each for each in reversed(console.operations) if each.entry is entry]
-
-
-def operations(console: Console, visit: Visit) -> Response:
-    """Show the operations of this process on a queue."""
-    mine = of_queue(console, visit.entry)
-    return console.show("operations.html", visit, operations=mine, refresh=any(each.is_running for each in mine))
+    """Return the operations on a queue that have not ended, and the newest one."""
+    mine = [each for each in reversed([*console.operations.values()]) if each.entry is entry]
+    return mine[:1] + [each for each in mine[1:] if not each.ended.done()]
 
 
 def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel an operation, whose own verb the caller must be allowed, whatever the form says."""
-    number = visit.text("number")
-    found = [each.operation for each in of_queue(console, visit.entry) if f"{each.number}" == number]
-    if not found:
+    """Cancel an operation. The verb of the form, which the caller must be allowed, is the operation's own."""
+    found = console.operations.get((visit.entry, visit.text("verb"), visit.filter))
+    if found is None:
         raise HTTPException(404, "This process has no such operation.")
-    visit.caller.permit(found[0].event)
-    found[0].cancel()
-    return RedirectResponse(visit.here("operations"), 303)
+    found.operation.cancel()
+    return RedirectResponse(visit.here(filter=visit.filter), 303)

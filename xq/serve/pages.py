@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -13,24 +11,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from xq.core.errors import BadValue
-from xq.operators.filters import parse
-from xq.pipeline.rollup import UNITS, Rollup, Throughput
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
 from xq.serve.entries import Entry, on
 from xq.serve.login import LASTS, VIEW, Visit, address_of, log
-from xq.serve.operations import act, cancel, operations, preview
-from xq.serve.snapshot import THREADS
+from xq.serve.operations import act, cancel, preview
+from xq.serve.snapshot import Look
 
-SPANS: Final = {"day": (86_400, 900), "week": (604_800, 7_200), "month": (2_592_000, 28_800)}  # and of a column, in s
-SHOWN: Final = {"put": "T", "done": "R", "buried": "B", "killed": "X", "expired": "W"}  # each in the colour of a state
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
 
 async def part(console: Console, visit: Visit) -> Response:
     """Return the part of a page that changes, for which it asks again and again."""
-    await console.snapshots.current(visit.entry)
+    await console.current(visit)
     return HTMLResponse(await run_in_threadpool(console.part, visit))
 
 
@@ -44,15 +37,11 @@ def metrics_of(entries: tuple[Entry, ...]) -> Answer:
     """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
-    kept, room = Metrics({entry.name: entry.queue for entry in entries}), threading.Semaphore(THREADS)
+    kept, look = Metrics({entry.name: entry.queue for entry in entries}), Look()  # its threads: a database may hang
 
-    def page(console: Console, visit: Visit) -> Response:
-        if not room.acquire(blocking=False):  # a database hangs
-            raise HTTPException(503, "Other requests read the metrics, and have no answer yet.")
-        try:
-            body, kind = kept.scrape(visit.request.headers.get("accept", "")[:1000])
-        finally:
-            room.release()
+    async def page(console: Console, visit: Visit) -> Response:
+        accept = visit.request.headers.get("accept", "")[:1000]
+        body, kind = await look.call(partial(kept.scrape, accept))
         return Response(body, headers={"Content-Type": kind})
 
     return page
@@ -95,32 +84,6 @@ def schedule(console: Console, visit: Visit) -> Response:
     return RedirectResponse(visit.here("schedules"), 303)
 
 
-class Activity:
-    """The throughput of a queue over a span of time. Raises ConfigurationError if the table cannot be read."""
-
-    def __init__(self, rollup: Rollup, queue: str, span: str, filter: str) -> None:
-        terms, now, (seconds, width) = parse(filter), time.time(), SPANS[span]
-        if any(term.name != "tube" or term.operator not in ":=" or term.negated for term in terms) or len(terms) > 1:
-            raise BadValue("the table of the activity has tubes only: a filter is tube:mail, or tube:mail,news, here")
-        tubes, buckets = terms[0].values if terms else (), rollup.newest(queue)
-        self.newest = max(buckets.values(), default=None)  # the start of the newest bucket; None if there is none
-        fresh = [unit for unit, bucket in buckets.items() if bucket >= now - seconds - UNITS[unit]]
-        self.width = width = max([width, *(UNITS[unit] for unit in fresh)])  # a column has whole buckets
-        until = int(now // width + 1) * width
-        since = until - (seconds // width + 1) * width
-        self.columns = {at: Counter[str]() for at in range(since, until, width)}  # by the start of each
-        for unit in fresh:
-            for row in rollup.throughput(queue, unit, since, until, width, tubes):
-                self.columns[row.bucket].update(dict(zip(Throughput._fields[1:], row[1:])))
-
-
-def activity(console: Console, visit: Visit) -> Response:
-    span = visit.text("span") if visit.text("span") in SPANS else "day"
-    rollup = visit.entry.queue.pipeline.rollup(console.settings.activity)
-    found = partial(Activity, rollup, visit.entry.name, span, visit.filter)
-    return console.show("activity.html", visit, found=found, span=span, spans=SPANS, shown=SHOWN)
-
-
 # Every page, and the verb that it needs. What is not here is not answered. A page of a template asks what the template
 # asks for.
 PAGES: Final = (
@@ -136,12 +99,8 @@ PAGES: Final = (
     Page("GET", "/q/{queue}/part", VIEW, part),
     Page("GET", "/q/{queue}/task", VIEW, "task.html"),
     Page("GET", "/q/{queue}/task.json", VIEW, plain),
-    Page("GET", "/q/{queue}/failures", VIEW, "failures.html"),
-    Page("GET", "/q/{queue}/workers", VIEW, "workers.html"),
-    Page("GET", "/q/{queue}/schedules", VIEW, "schedules.html"),
-    Page("GET", "/q/{queue}/pauses", VIEW, "pauses.html"),
-    Page("GET", "/q/{queue}/doctor", VIEW, "doctor.html"),
-    Page("GET", "/q/{queue}/operations", VIEW, operations),
+    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("failures", "workers", "schedules")),
+    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor")),
     Page("POST", "/q/{queue}/preview", BY_FORM, preview),
     Page("POST", "/q/{queue}/act", BY_FORM, act),
     Page("POST", "/q/{queue}/cancel", BY_FORM, cancel),
@@ -149,4 +108,3 @@ PAGES: Final = (
     Page("POST", "/q/{queue}/pause", "pause", pause),
     Page("POST", "/q/{queue}/resume", "resume", pause),
 )
-ACTIVITY: Final = Page("GET", "/q/{queue}/activity", VIEW, activity)

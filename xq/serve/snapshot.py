@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from xq.core.words import lasting
 from xq.operators.doctor import LONG
-from xq.operators.inspection import Age
+from xq.operators.inspection import Age, Snapshot
 from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
 from xq.serve.entries import Entry, on
 
@@ -32,8 +32,10 @@ PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a loc
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two tries of a page to get a thread
 MARKS: Final = 3  # paused tubes that the overview names
+SLOW: Final = 15.0  # seconds until a look reads again from a history for how long tasks have waited
 OLD: Final = 4  # looks, after which numbers are shown with their age
 
+NONE: Final = Age(0.0, exact=True)
 R = TypeVar("R")
 
 
@@ -44,9 +46,9 @@ class Now:
     entry: Entry
     at: float  # by time.monotonic()
     error: str = ""  # why there are no numbers
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)  # of tasks, by state
     marks: Sequence[str] = ()  # what holds the queue up, in words
-    oldest: Age | None = None  # for how long the oldest ready task has been so
+    oldest: Age = NONE  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
     past: Sequence[Totals] = ()
     age: float | None = None  # in seconds, if the numbers are old
@@ -62,35 +64,18 @@ class Now:
         return chart(self.past, time.time() - (time.monotonic() - self.at), buckets)
 
 
-# The orders of the overview: a number by which the queues are sorted, the greatest first.
-ORDERS: Final[Mapping[str, Callable[[Now], float]]] = {
-    "name": lambda now: 0,
-    "ready": lambda now: now.counts.get("R", 0),
-    "taken": lambda now: now.counts.get("T", 0),
-    "buried": lambda now: now.counts.get("B", 0),
-    "oldest": lambda now: now.oldest.seconds if now.oldest else 0,
-    "finished": lambda now: now.rates[1] or 0 if now.rates else 0,
-}
-
-
-def overview(all: Sequence[Now], find: str, by: str) -> list[Now]:
-    """Return the queues that have a text in their names: in an order of `ORDERS`, else as they were given."""
-    found = [now for now in all if find.strip().lower() in now.entry.name.lower()]
-    order = ORDERS.get(by)
-    return sorted(found, key=lambda now: (-order(now), now.entry.name.lower())) if order else found
-
-
 class Look:
     """One database: the looks at its queues, of which one runs at a time, and the threads for the pages of these.
 
     A thread is made for each call, and does not hold up the end of the process.
     """
 
-    def __init__(self, every: float) -> None:
+    def __init__(self, every: float = EVERY) -> None:
         self.every = every
         self.entries: list[Entry] = []
         self.now: dict[str, Now] = {}
         self.past = defaultdict[str, Past](Past)
+        self.seen = dict[str, tuple[float, Snapshot]]()  # and when it was read
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
         self.operations = threading.Semaphore(OPERATIONS)
@@ -102,7 +87,7 @@ class Look:
         with self._beginning:
             at = time.monotonic()
             if self.running is None or (self.running.done() and at >= self.due):
-                self.answered, self.running = at, _begun(self._run)
+                self.answered, self.running = at, begun(self._run)
             return self.running
 
     async def current(self) -> None:
@@ -111,6 +96,13 @@ class Look:
         with suppress(TimeoutError):
             left = self.answered + (LATE if self.now else HANGS) - time.monotonic()
             await asyncio.wait_for(asyncio.wrap_future(running), left)
+
+    def of(self, entry: Entry) -> Now:
+        """Return the last numbers of a queue; with their age if they are old."""
+        at = time.monotonic()
+        now = self.now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
+        late = "its database does not answer" if self.hangs() else "a new look is under way"
+        return replace(now, age=at - now.at, late=late) if at - now.at > OLD * self.every + LATE else now
 
     def hangs(self) -> float:
         """Return for how many seconds the database has not answered; 0 if that is not for long."""
@@ -124,7 +116,7 @@ class Look:
         while not self._room.acquire(blocking=False):
             await asyncio.sleep(TICK)
             self._refuse(began)
-        answer = asyncio.wrap_future(_begun(partial(copy_context().run, call), self._room.release))
+        answer = asyncio.wrap_future(begun(partial(copy_context().run, call), self._room.release))
         try:
             while not (await asyncio.wait([answer], timeout=1))[0]:
                 self._refuse(began, "A change that was asked for may still be made.")
@@ -135,7 +127,7 @@ class Look:
     def _refuse(self, began: float, but: str = "Try again later.") -> None:
         waited = time.monotonic() - began
         if silent := self.hangs() or (waited if waited > PATIENCE else 0.0):
-            names = ", ".join(entry.name for entry in self.entries[:3])
+            names = ", ".join(entry.name for entry in self.entries[:3]) or "a queue"
             raise HTTPException(503, f"The database of {names} has not answered for {silent:.0f} s. {but}")
 
     def _run(self) -> None:
@@ -153,44 +145,36 @@ class Look:
             return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
     def _numbers(self, entry: Entry) -> Now:
-        past, inspection = self.past[entry.slug], entry.queue.adapter.inspection
-        (stats, pauses, room, oldest, standstill), at = inspection.snapshot(), time.monotonic()
+        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
+        at, (asked, seen) = time.monotonic(), self.seen.get(entry.slug, (0.0, None))
+        if seen is None or not entry.keeps_history or at - asked >= SLOW:
+            _, seen = self.seen[entry.slug] = at, inspection.snapshot()
+        else:
+            seen = seen._replace(stats=queue.stats(), pauses=queue.pauses())
+        stats, pauses, room, oldest, standstill = seen
         if entry.keeps_history and (not past or at - past[-1][0] > GAP):
             rows = inspection.after(max(0, inspection.newest() - PAST), PAST)
             past.begin(at, inspection.moment(), stats.transition, rows)
         past.add(at, totals(stats.transition))
         marks = ["full"] * (room == 0)
-        if standstill >= LONG:
+        if stats.counts["R"] and standstill >= LONG:
             marks.append(f"none was taken for {lasting(standstill)}")
         marks += ["paused" if pause.tube is None else f"paused: {pause.tube}" for pause in pauses[:MARKS]]
         marks += [f"and {len(pauses) - MARKS} more"] * (len(pauses) > MARKS)
-        return Now(entry, at, "", stats.counts, marks, oldest if stats.counts["R"] else None, rates(past), [*past])
+        oldest = (oldest if stats.counts["R"] else None) or NONE
+        return Now(entry, at, "", Counter(stats.counts), marks, oldest, rates(past), [*past])
 
 
-class Snapshots:
-    """The numbers of all queues. A look begins when a page or a browser asks and the last one is old enough."""
-
-    def __init__(self, entries: Sequence[Entry], every: float = EVERY) -> None:
-        looks = defaultdict[object, Look](partial(Look, every))  # by database
-        self.look = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
-        for entry, look in self.look.items():
-            look.entries.append(entry)
-
-    async def current(self, entry: Entry | None) -> None:
-        """Wait for the looks that are due: at the database of a queue, or at all of them."""
-        await asyncio.gather(*(look.current() for look in ({self.look[entry]} if entry else {*self.look.values()})))
-
-    def of(self, entry: Entry) -> Now:
-        look, at = self.look[entry], time.monotonic()
-        now = look.now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
-        late = "its database does not answer" if look.hangs() else "a new look is under way"
-        return replace(now, age=at - now.at, late=late) if at - now.at > OLD * look.every + LATE else now
-
-    def all(self) -> list[Now]:
-        return [self.of(entry) for entry in self.look]
+def looks_of(entries: Sequence[Entry], every: float) -> dict[Entry, Look]:
+    """Return the look of each queue: those of one database share one."""
+    looks = defaultdict[object, Look](partial(Look, every))
+    found = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
+    for entry, look in found.items():
+        look.entries.append(entry)
+    return found
 
 
-def _begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
+def begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
     """Begin a call in a thread of its own, which calls `ends` afterwards."""
     future: Future[R] = Future()
     future.set_running_or_notify_cancel()  # so that no page that gives up cancels it

@@ -62,6 +62,7 @@ class Texts:
         """The filters of the templates."""
         return {
             "number": number,
+            "called": lambda all, text: [now for now in all if text.strip().lower() in now.entry.name.lower()],
             "counted": counted,
             "span": span,
             "moment": moment,
@@ -75,8 +76,6 @@ class Texts:
             "ago": lambda since: "" if since is None else span(time.time() - since),
             "since": lambda since: " ".join(span(max(1, round(time.time() - since))).split()[:2]),
             "state": lambda letter: name_of(letter) if letter else "no task",
-            "spans": lambda steps: [(step.target, step.seconds or 0.0) for step in steps],
-            "atleast": max,
         }
 
     def cell(self, value: Any, name: str = "") -> str:

@@ -20,7 +20,9 @@ function rests() {
 function show(html) {
     if (rests()) return;
     const place = all("[data-row]").indexOf(find("tr.at"));
+    const isOpen = find("[data-part] .fold")?.open;
     part.innerHTML = html; // of this server, escaped there; the policy of the page runs no script in it
+    if (isOpen === false) find("[data-part] .fold").open = false;
     if (place >= 0) all("[data-row]")[place]?.classList.add("at");
 }
 
@@ -76,7 +78,6 @@ const KEYS = {
     Enter: () => find("tr.at a")?.click(),
     "/": () => find("#filter")?.select(),
     n: () => find("a[rel='next']")?.click(),
-    b: () => history.back(),
     p: pause,
     u: () => find("a.brand").click(),
     "?": () => find("#help").showModal(),
@@ -104,6 +105,7 @@ document.addEventListener("visibilitychange", follow);
 setInterval(() => { find("#clock").textContent = ` It is ${new Date().toISOString().slice(11, 19)} now.`; }, 1000);
 updates.addEventListener("click", pause);
 find("#help-button").addEventListener("click", KEYS["?"]);
+if (matchMedia("(max-width: 44rem)").matches) all(".fold").forEach((each) => { each.open = false; });
 all("#help-button, #all").forEach((each) => { each.hidden = false; });
 updates.hidden = !part;
 select([]); // the browser keeps the boxes of a page to which its user goes back
