@@ -185,7 +185,7 @@ class Operations(Generic[T]):
                 return sum(those(event, state, keys, operation.options) for state, keys in by_state.items())
 
         try:
-            return self.database.unit(move, transaction=True)
+            return self.database.unit(move, transaction=True, caught=True)
         except Exception as error:
             if not (isinstance(error, Duplicate) or self.finish.batches.is_refused(error)):
                 raise

@@ -299,7 +299,8 @@ class QueueMaintenance:
 
         reaped = self.machine.settings.reaped
         try:
-            self.database.unit(partial(over, self.finish.give_back if reaped else None), transaction=True)
+            work = self.finish.give_back if reaped else None
+            self.database.unit(partial(over, work), transaction=True, caught=True)
         except Exception as error:
             if not reaped or not self.finish.batches.is_refused(error):
                 raise
