@@ -134,7 +134,9 @@ take_many(100), two keys           1/1/1   1/1/1     4/4/1
 ack_many(100), two keys            3/3/1   3/3/1     3/3/1
 put, unique                        1/1/1   1/1/1     1/1/1
 put_many(100), unique              3/3/1   3/3/1     3/3/1
-put_many(100), 2 are there         5/5/1   5/5/1     201/201/1
+put_many(100), 2 are there         4/4/1   4/4/1     5/5/1
+put_many(100), all are there       4/4/1   4/4/1     4/4/1
+put_many(100), 2 UUIDs are there   4/4/1   4/4/1     5/5/1
 20 acks of coroutines, update      4/4/1   4/4/1     4/4/1
 put, DecimalField                  3/3/1   1/1/1     1/1/1
 take, DecimalField                 3/3/1   1/1/1     1/1/1

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import peewee as pw
 import pytest
@@ -244,6 +245,7 @@ def lists(db: pw.Database, of_kinds: Mapping[str, Any]) -> dict[str, Callable[[]
     made: list[dict[str, Any]] = [{}] * MANY
     one, two = task_of(db, {"buried": "any", "ttr": 60}, x=pw.TextField(null=True)), pairs(db)
     unique = task_of(db, {"unique": True}, "Unique", x=pw.CharField(max_length=9, null=True))
+    coded = task_of(db, {"unique": True}, "Coded", x=pw.UUIDField(null=True))
     numbers = itertools.count()
 
     def singly(queue: Any = one) -> list[Any]:
@@ -256,10 +258,9 @@ def lists(db: pw.Database, of_kinds: Mapping[str, Any]) -> dict[str, Callable[[]
     def texts(n: int) -> list[dict[str, Any]]:
         return [{"x": str(next(numbers))} for _ in range(n)]
 
-    def again(n: int, **options: Any) -> Callable[[], object]:
-        tasks = texts(MANY)
-        unique.put_many(tasks[:n])
-        return partial(unique.put_many, tasks, **options)
+    def again(queue: Any, tasks: list[dict[str, Any]], n: int = 2) -> Callable[[], object]:
+        queue.put_many(tasks[:n])
+        return partial(queue.put_many, tasks, on_conflict="skip")
 
     def turn(tasks: list[Any]) -> None:
         asyncio.run(together(tasks))
@@ -278,7 +279,9 @@ def lists(db: pw.Database, of_kinds: Mapping[str, Any]) -> dict[str, Callable[[]
         f"ack_many({MANY}), two keys": lambda: partial(two.ack_many, (two.put_many(some()), two.take_many(MANY))[1]),
         "put, unique": lambda: partial(unique.put, *texts(1)),
         f"put_many({MANY}), unique": lambda: partial(unique.put_many, texts(MANY)),
-        f"put_many({MANY}), 2 are there": lambda: again(2, on_conflict="skip"),
+        f"put_many({MANY}), 2 are there": lambda: again(unique, texts(MANY)),
+        f"put_many({MANY}), all are there": lambda: again(unique, texts(MANY), MANY),
+        f"put_many({MANY}), 2 UUIDs are there": lambda: again(coded, [{"x": uuid4()} for _ in range(MANY)]),
         "20 acks of coroutines, update": lambda: partial(turn, singly()[:20]),
     }
     for name, queue in of_kinds.items():

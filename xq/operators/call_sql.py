@@ -42,7 +42,7 @@ def sql_of(
     if event == "put":
         row = tasks.choose(ABSENT, event, dict.fromkeys(given, 1.0))
         if unique:
-            before = f"{binding.dialect.holder(unique)};  -- the task that holds the unique value\n"
+            before = f"{binding.dialect.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
         return before + _shown(steps.insert(binding, row, given, names, n).statement)
     found = [machine.choose(state, event, given) for state in machine.sources(event)]
     rows = [row for row in found if row is not None and not row.named]
