@@ -79,12 +79,6 @@ class Of(Protocol):
     def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
 
 
-def forget(ahead: Ahead) -> None:
-    """Forget the rows of these statements, whose transaction was rolled back."""
-    for *_, rows in ahead:
-        rows.clear()
-
-
 class NoPipelineError(Exception):
     """The first of two calls needs rows before the second begins. It has sent nothing."""
 
@@ -156,11 +150,6 @@ class Connection:
             rows += its
         return found
 
-    def run_ahead(self, ahead: Ahead) -> None:
-        """Run these statements in the transaction that has begun."""
-        for sql, values, rows in ahead:
-            rows += self.execute(sql, values)
-
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         try:
             return int(self._run(sql, values).rowcount)
@@ -183,11 +172,13 @@ class Connection:
         try:
             self._control(self.driver.begin)
             self.in_transaction, self.joins = True, "transaction"
-            self.run_ahead(ahead)
+            for sql, its, rows in ahead:
+                rows += self.execute(sql, its)
             found = work(self, values)
             self._control("COMMIT")
         except BaseException as error:
-            forget(ahead)
+            for *_, rows in ahead:
+                rows.clear()
             self._undo(error)
             self.store.failed(error)
         finally:
@@ -311,12 +302,14 @@ class OrmConnections(ClassifiesErrors):
                 before, connection.joins = connection.joins, joins
                 ahead, connection.ahead = connection.ahead, ahead
                 try:
-                    connection.run_ahead(ahead)
+                    for sql, values, rows in ahead:
+                        rows += connection.execute(sql, values)
                     yield
                 finally:
                     connection.joins = before
         except BaseException:
-            forget(ahead)
+            for *_, rows in ahead:  # they were rolled back
+                rows.clear()
             raise
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
