@@ -16,6 +16,7 @@ from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, J
 M = TypeVar("M")
 R = TypeVar("R")
 S = TypeVar("S")
+Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
 
 log = logging.getLogger("xq")
 
@@ -108,7 +109,7 @@ class Connection:
         self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.joins: Joined = ""
-        self.ahead: list[tuple[str, Sequence[Any], list[Row]]] = []  # statements that are sent with the next one
+        self.ahead: Ahead = []  # statements that are sent with the next one
         self.gathers = False  # whether the next statement is one of these
         self.set_up: bool | None = False  # None: in a transaction, which may be rolled back: again after it
 
@@ -159,9 +160,9 @@ class Connection:
         """Begin or end a transaction."""
         self.driver.execute(self.cursor(), sql, ())
 
-    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False) -> R:
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         if self.in_transaction:
-            if self.joins and not caught:
+            if self.joins:
                 return work(self, values)
             with self.store.atomic(own=True):
                 return work(self, values)
@@ -170,9 +171,9 @@ class Connection:
         ahead, self.ahead = self.ahead, []
         try:
             self._control(self.driver.begin)
-            self.in_transaction = True
+            self.in_transaction, self.joins = True, "transaction"
             for sql, its, rows in ahead:
-                rows += self.driver.rows(self._run(sql, its))
+                rows += self.execute(sql, its)
             found = work(self, values)
             self._control("COMMIT")
         except BaseException as error:
@@ -181,21 +182,13 @@ class Connection:
             self._undo(error)
             self.store.failed(error)
         finally:
-            self.in_transaction = False
+            self.in_transaction, self.joins = False, ""
         return found
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
         if self.pipelines:
             return self._in_a_pipeline(first, then)
-
-        def joining(*_: Any) -> tuple[S, R]:
-            self.joins = "transaction"
-            try:
-                return first(), then()
-            finally:
-                self.joins = ""
-
-        return self.atomically({}, joining)
+        return self.atomically({}, lambda *_: (first(), then()))
 
     def admitted(self, turn: Sent, look: Sent, then: Sent) -> list[Row]:
         return self._whole(lambda: cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then))
@@ -302,13 +295,22 @@ class OrmConnections(ClassifiesErrors):
     @contextmanager
     def atomic(self, own: bool = False) -> Iterator[None]:
         joins: Joined = "" if not own else "savepoint" if self.in_transaction() else "transaction"
-        with self._atomic():
-            connection = self.ready()
-            before, connection.joins = connection.joins, joins
-            try:
-                yield
-            finally:
-                connection.joins = before
+        ahead: Ahead = []
+        try:
+            with self._atomic():
+                connection = self.ready()
+                before, connection.joins = connection.joins, joins
+                ahead, connection.ahead = connection.ahead, ahead
+                try:
+                    for sql, values, rows in ahead:
+                        rows += connection.execute(sql, values)
+                    yield
+                finally:
+                    connection.joins = before
+        except BaseException:
+            for *_, rows in ahead:  # they were rolled back
+                rows.clear()
+            raise
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self.ready().execute(sql, values)

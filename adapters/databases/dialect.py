@@ -69,7 +69,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         session_end          the end of the range of tokens that begin with `session`
         tube                 the tube of a take, of a counter, or of a pause
         skip0, skip1 ...     the paused tubes that a take skips
-        unique               a value of the role unique
+        unique0, unique1 ... values of the role unique
         n, many              the maximum number of rows; the number of locked rows
         since, until         microseconds since 1970 (the history)
         p0, p1 ...           the position of a row in the order of an index (the search)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from xq.adapters.databases.named import filled
 from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
@@ -200,13 +201,18 @@ class Selectors(TokenBuckets):
         """Return SQL that locks the tasks in these states against moves until the transaction ends."""
         return self.begin_writing
 
-    def holder(self, guard: Guard) -> str:
-        """Return a query of the task that has the unique value `:unique`."""
-        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.has_unique_value(guard)}{self.lock}"
+    def holders(self, guard: Guard, n: int) -> str:
+        """Return a query of the tasks that have the unique values `:unique0`, `:unique1` ..., each with its number."""
+        column, value = self.unique_column(guard)
+        values = [filled(value, unique=f":unique{i}") for i in range(n)]
+        number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
+        held = f"{column} IN ({', '.join(values)}) AND {self.in_states(self.guarded_states(guard))}"
+        by = self.by_index(self.name(guard.name))
+        return f"SELECT {self.columns}, {number} FROM {self.table_in_schema}{by} WHERE {held}{self.lock}"
 
-    def has_unique_value(self, guard: Guard) -> str:
-        """Return the condition that a task has the unique value `:unique`."""
-        return f"{self.roles[guard.role]} = :unique AND {self.in_states(self.guarded_states(guard))}"
+    def unique_column(self, guard: Guard) -> tuple[str, str]:
+        """Return the column in which unique values are compared, and `:unique` as a value of it."""
+        return self.roles[guard.role], ":unique"
 
     def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
         """Return a query of one value that too many tasks in these states have."""

@@ -10,7 +10,7 @@ from django.db import connection, models
 from tests.django.conftest import Maker
 from tests.django.on_tasks import backend, install
 from tests.django.shop import jobs
-from tests.support.trips import ALL, Counter, counter_of, job, measured, table
+from tests.support.trips import ALL, JOBS, Counter, counter_of, job, job_of, measured, table
 from tests.timing import in_sequence
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import run
@@ -38,6 +38,7 @@ a job that is discarded             2/2/2        2/2/2         -
 a start, 100 schedules new          308/308/1    308/308/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
 a start, 100 schedules one changed  8/8/1        8/8/1         -
+a thread's job, UUIDField           4/4/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
@@ -65,6 +66,7 @@ a job that is discarded             2/2/2        2/2/2         -
 a start, 100 schedules new          507/507/1    507/507/1     -
 a start, 100 schedules unchanged    3/3/1        3/3/1         -
 a start, 100 schedules one changed  7/7/1        7/7/1         -
+a thread's job, UUIDField           2/1/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
@@ -92,6 +94,7 @@ a job that is discarded             2/2/2        2/2/2         -
 a start, 100 schedules new          308/308/1    308/308/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
 a start, 100 schedules one changed  8/8/1        8/8/1         -
+a thread's job, UUIDField           5/5/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
@@ -121,6 +124,8 @@ def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
         return make(features, roles=roles, model=django_db.model(f"Task{len(features)}", **fields)).xq
 
     found = {"a model": measured(counter, queue({})), "a model, all": measured(counter, queue(dict(ALL)))}
+    code = make({}, model=django_db.model("Code", x=models.UUIDField(null=True))).xq
+    found["a model"]["a thread's job, UUIDField"] = job_of(counter, code, lambda task: None, JOBS)
     with backend():
         install(django_db)
         found["django.tasks"] = of_tasks(counter)

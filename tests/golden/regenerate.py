@@ -205,7 +205,7 @@ def puts(queue: Any) -> Iterator[Entry]:
                 yield _entry(of, title, "", of.insert(change(queue.machine, row, given), names, count))
     for guard in queue.machine.guards:
         if guard.name == "unique":
-            yield Entry(f"put: the row that holds a value of {guard.role}", Statement(of.holder(guard)))
+            yield Entry(f"put: the rows that hold two values of {guard.role}", Statement(of.holders(guard, 2)))
             to = [row for row in queue.machine.rows if row.source == ABSENT]
             for row, state in product(to, [state for state in of.guarded_states(guard) if state != TAKEN]):
                 given = frozenset(filter(None, [row.given]))

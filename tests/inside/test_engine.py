@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import linecache
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import copy
 from itertools import permutations
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import SERVERS
 from tests.factories import task
-from tests.steps import elsewhere, eventually, refers
+from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
 from xq.engine import steps
@@ -92,6 +92,21 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
         store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), list)
     assert not store.in_transaction()
     assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
+    Task = make_shared()
+    Task.put(task())
+    finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
+    taken = finish.tasks.taken(Task.take())
+
+    def take() -> None:
+        with suppress(ZeroDivisionError):
+            finish.database.unit(lambda: 1 / 0, transaction=True)
+
+    acked, _ = store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), take)
+    assert (acked, state(Task, 1)) == ([[]], "T")
 
 
 VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}

@@ -134,7 +134,9 @@ take_many(100), two keys           1/1/1   1/1/1     4/4/1
 ack_many(100), two keys            3/3/1   3/3/1     3/3/1
 put, unique                        1/1/1   1/1/1     1/1/1
 put_many(100), unique              3/3/1   3/3/1     3/3/1
-put_many(100), 2 are there         5/5/1   5/5/1     201/201/1
+put_many(100), 2 are there         4/4/1   4/4/1     5/5/1
+put_many(100), all are there       4/4/1   4/4/1     4/4/1
+put_many(100), 2 UUIDs are there   4/4/1   4/4/1     5/5/1
 20 acks of coroutines, update      4/4/1   4/4/1     4/4/1
 put, DecimalField                  3/3/1   1/1/1     1/1/1
 take, DecimalField                 3/3/1   1/1/1     1/1/1
@@ -145,6 +147,9 @@ ack, UUIDField                     3/3/1   1/1/1     3/3/1
 put, Upper                         3/3/1   3/3/1     3/3/1
 take, Upper                        3/3/1   3/3/1     3/3/1
 ack, Upper                         3/3/1   3/3/1     3/3/1
+a thread's job, DecimalField       4/4/1   2/1/1     1/1/1
+a thread's job, UUIDField          4/4/1   2/1/1     4/4/1
+a thread's job, Upper              4/4/1   4/4/1     4/4/1
 a thread's job, on_change          4/4/1   2/2/2     2/2/2
 """
 
@@ -165,13 +170,13 @@ put                            1/1/1  -
 put_many(100)                  1/1/1  -
 take                           -      5/5/1
 take, nothing there            -      9/9/3
-take_many(100)                 -      502/502/1
+take_many(100)                 -      302/302/1
 take that waits                -      15/15/5
 a thread's job                 -      6/6/1
 a thread's job, prefetch=10    -      3.3/3.3/0.1
 a thread's job, batch=10       -      3.3/3.3/0.1
 a coroutine's job              -      6/6/1
-a coroutine's job, workers=10  -      5.3/5.3/0.2
+a coroutine's job, workers=10  -      3.3/3.3/0.2
 """,
     "postgres": """
                                limit  rate

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import peewee as pw
 import pytest
@@ -239,11 +240,12 @@ def pairs(db: pw.Database) -> Any:
     return queue
 
 
-def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
+def lists(db: pw.Database, of_kinds: Mapping[str, Any]) -> dict[str, Callable[[], Callable[[], object]]]:
     """Functions as those of `calls`, on lists of tasks and on fields of several kinds."""
     made: list[dict[str, Any]] = [{}] * MANY
     one, two = task_of(db, {"buried": "any", "ttr": 60}, x=pw.TextField(null=True)), pairs(db)
     unique = task_of(db, {"unique": True}, "Unique", x=pw.CharField(max_length=9, null=True))
+    coded = task_of(db, {"unique": True}, "Coded", x=pw.UUIDField(null=True))
     numbers = itertools.count()
 
     def singly(queue: Any = one) -> list[Any]:
@@ -256,10 +258,9 @@ def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
     def texts(n: int) -> list[dict[str, Any]]:
         return [{"x": str(next(numbers))} for _ in range(n)]
 
-    def again(n: int, **options: Any) -> Callable[[], object]:
-        tasks = texts(MANY)
-        unique.put_many(tasks[:n])
-        return partial(unique.put_many, tasks, **options)
+    def again(queue: Any, tasks: list[dict[str, Any]], n: int = 2) -> Callable[[], object]:
+        queue.put_many(tasks[:n])
+        return partial(queue.put_many, tasks, on_conflict="skip")
 
     def turn(tasks: list[Any]) -> None:
         asyncio.run(together(tasks))
@@ -267,10 +268,6 @@ def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
     async def together(tasks: list[Any]) -> None:
         await asyncio.gather(*[one.aio.ack(task, update={"x": str(n)}) for n, task in enumerate(tasks)])
 
-    of_kinds = {
-        kind.__name__: task_of(db, {}, f"Has{kind.__name__}", x=kind(null=True))
-        for kind in (pw.DecimalField, pw.UUIDField, Upper)
-    }
     found: dict[str, Callable[[], Callable[[], object]]] = {}
     for many in (one.ack_many, one.release_many, one.bury_many):
         found[f"{many.__name__}({MANY}) of single takes"] = partial(call_of, many, singly)
@@ -282,7 +279,9 @@ def lists(db: pw.Database) -> dict[str, Callable[[], Callable[[], object]]]:
         f"ack_many({MANY}), two keys": lambda: partial(two.ack_many, (two.put_many(some()), two.take_many(MANY))[1]),
         "put, unique": lambda: partial(unique.put, *texts(1)),
         f"put_many({MANY}), unique": lambda: partial(unique.put_many, texts(MANY)),
-        f"put_many({MANY}), 2 are there": lambda: again(2, on_conflict="skip"),
+        f"put_many({MANY}), 2 are there": lambda: again(unique, texts(MANY)),
+        f"put_many({MANY}), all are there": lambda: again(unique, texts(MANY), MANY),
+        f"put_many({MANY}), 2 UUIDs are there": lambda: again(coded, [{"x": uuid4()} for _ in range(MANY)]),
         "20 acks of coroutines, update": lambda: partial(turn, singly()[:20]),
     }
     for name, queue in of_kinds.items():
@@ -305,11 +304,15 @@ def ready(queue: Any) -> Callable[[], object]:
 @in_sequence
 def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
     """Return what each path on lists, and on fields of several kinds, sends."""
-    found = trips_of(counter, lists(db))
-    queue = task_of(db, {}, "Observed")
-    queue.on_change(lambda *change: None)
-    queue.worker(lambda task: None)
-    return found | {"a thread's job, on_change": job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)}
+    kinds = {
+        kind.__name__: task_of(db, {}, f"Has{kind.__name__}", x=kind(null=True))
+        for kind in (pw.DecimalField, pw.UUIDField, Upper)
+    }
+    found, queues = trips_of(counter, lists(db, kinds)), kinds | {"on_change": task_of(db, {}, "Observed")}
+    queues["on_change"].on_change(lambda *change: None)
+    for name, queue in queues.items():
+        found[f"a thread's job, {name}"] = job_of(counter, queue, lambda task: None, JOBS)
+    return found
 
 
 def trips_of(counter: Counter, prepared: Mapping[str, Callable[[], Callable[[], object]]]) -> dict[str, str]:
@@ -358,9 +361,9 @@ def awaited_ack(counter: Counter, queue: Any) -> dict[str, str]:
     return {"a job that awaits its ack": job_of(counter, queue, ack)}
 
 
-def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any]) -> str:
+def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any], jobs: int = FEW) -> str:
     queue.worker(function)
-    found = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run, FEW)
+    found = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run, jobs)
     queue.handlers.clear()
     return found
 

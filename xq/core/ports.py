@@ -330,7 +330,9 @@ class Connection(Protocol):
     """
 
     in_transaction: bool  # whether the application or `atomically` has opened one
-    joins: Joined  # what a statement needs no savepoint within: a block of xq's own, which no error passes unseen
+    # The block of xq's own that is open. What runs in it joins it. There is a savepoint only within the application's
+    # transaction, or if the caller catches the error and goes on.
+    joins: Joined
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
@@ -351,17 +353,16 @@ class Connection(Protocol):
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
 
-    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R], caught: bool = False) -> R:
-        """Return `work(self, values)`, run as one transaction, or as a savepoint if one is open.
+    def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
+        """Return `work(self, values)`, run as one transaction; within another one as `joins` says.
 
-        In a transaction or savepoint of xq's own it runs as part of that, unless the caller catches its errors
-        (`caught`). The ORM does not see this transaction, so `work` must not call the application.
+        The ORM does not see this transaction, so `work` must not call the application.
         """
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
-        """Return `first()` and `then()`, run as one transaction, in which each `atomically` joins without a savepoint.
+        """Return `first()` and `then()`, run as one transaction. Both must catch no error.
 
-        So both must catch no error. In a pipeline, the statements of `first` are sent with the first one of `then`, and
+        In a pipeline, the statements of `first` are sent with the first one of `then`, and
         the lists of their rows are filled then. They stay empty if `then` handles an error of those. If `first` runs
         statements that need each other's rows, it raises before it sends one.
         """

@@ -23,10 +23,6 @@ TRIES = 20  # attempts, if a generated key is in use or the holder of a unique v
 NONE: Final[Mapping[str, Any]] = {}
 
 
-class Unmatched(Exception):
-    """The database stores unique values otherwise than they were sent, so it is not known which tasks it refused."""
-
-
 class Inserts(Generic[T]):
     """Put tasks into one queue."""
 
@@ -37,6 +33,7 @@ class Inserts(Generic[T]):
         self.machine = steps.machine
         self.name = self.database.store.name
         self._unique = self.machine.guard("unique")
+        self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self._usual: Transition | None = None  # the transition of a put without options
@@ -77,12 +74,8 @@ class Inserts(Generic[T]):
                 return self._insert(transition, brought[0], seconds, connection)
             if alone:
                 return self._put_unique(transition, brought[0], seconds, conflict)
-        put_all = partial(self._put_all, transition, seconds, conflict)
-        try:
-            return self.database.unit(partial(put_all, brought), transaction=True)
-        except Unmatched:
-            singly = [new.at([place]) for new in brought for place in range(len(new.rows))]
-            return self.database.unit(partial(put_all, singly), transaction=True)
+        put_all = partial(self._put_all, transition, seconds, conflict, brought)
+        return self.database.unit(put_all, transaction=True)
 
     def _put_all(self, transition: Transition, seconds: Seconds, conflict: str, brought: list[New]) -> list[T]:
         if self._unique:
@@ -95,58 +88,64 @@ class Inserts(Generic[T]):
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
     def _put_unique(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
-        """Put tasks by one statement. Those that it refuses, for another task has their value, follow one by one."""
-        guard, connection = self._unique, self.database.store.ready()
+        """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
+        guard, store, tasks = self._unique, self.database.store, dict[int, T]()
         assert guard is not None
-        complete, rows = new, list[Row]()
+        part, places = new, list(range(len(new.rows)))
         by_error = not self.database.dialect.unless_duplicate(guard)
-        # An INSERT that fails keeps a lock: two transactions of applications, which are not retried, would deadlock.
-        if not by_error or not connection.in_transaction or connection.joins == "transaction":
-            with suppress(Duplicate):  # by an error the database refuses all of the tasks
-                complete, rows = self._inserted(transition, new, seconds, connection)
-        if len(rows) == len(new.rows):
-            return self._as_put(rows, complete)
-        field = self.tasks.table.roles[guard.role]
-        put, refused, added = list[int](), list[int](), [row[self.tasks.table.fields.index(field)] for row in rows]
-        for place, value in enumerate(new.values(field.name)):
-            if value in added:
-                added.remove(value)
+        for tried in range(TRIES):
+            connection, rows = store.ready(), None
+            # An INSERT that fails keeps a lock: transactions of applications, which are not retried, would deadlock.
+            if tried or not by_error or not connection.in_transaction or connection.joins == "transaction":
+                with suppress(Duplicate):  # by an error the database refuses all of the tasks
+                    part, rows = self._inserted(transition, part, seconds, connection)
+            if rows is None or len(rows) < len(places):
+                put, holders = self._holders(guard, part, rows or [])
+                if rows == [] and not holders and self.machine.guard("limit"):
+                    self._refuse()
+                for i, holder in holders.items():
+                    if task := self._instead(transition, holder, part.at([i]), seconds, conflict):
+                        tasks[places[i]] = task
+                part, places = part.at(put), [places[i] for i in put]
+            tasks.update(zip(places, self._as_put(rows or [], part), strict=True))
+            if len(tasks) == len(new.rows):
+                return [tasks[place] for place in range(len(tasks))]
+            left = [(place, value) for place, value in enumerate(new.values(self._unique_name)) if place not in tasks]
+            # Of equal values only the first: by an error the database would refuse all of them.
+            places = sorted({(value, value is None and place): place for place, value in reversed(left)}.values())
+            part = new.at(places)
+        raise Duplicate(self.name)  # each time another process had put and finished a task with it meanwhile
+
+    def _holders(self, unique: Guard, new: New, rows: list[Row]) -> tuple[list[int], dict[int, Row]]:
+        """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""
+        values = new.values(self._unique_name)
+        by_name = {f"unique{i}": value for i, value in enumerate(values)}
+        found = self.database.execute(self.database.dialect.holders(unique, len(values)), by_name)
+        by_value = {values[row[-1]]: row for row in found}
+        added, put, holders = {self.tasks.key_of(row) for row in rows}, list[int](), dict[int, Row]()
+        for place, value in enumerate(values):
+            holder = by_value.get(value)
+            key = self.tasks.key_of(holder) if holder else ()
+            if key in added or (value is None and rows):
                 put.append(place)
-            else:
-                refused.append(place)
-        if added:
-            raise Unmatched
-        tasks = dict(zip(put, self._as_put(rows, complete.at(put)), strict=True))
-        for place in refused:
-            tasks[place] = self._put_beside(guard, transition, new.at([place]), seconds, conflict)
-        return [tasks[place] for place in range(len(new.rows))]
+                added.discard(key)
+            elif holder:
+                holders[place] = holder
+        if len(put) < len(rows):
+            raise Duplicate(self.name)  # it is not known which, since the database changes the values
+        return put, holders
 
-    def _put_beside(self, unique: Guard, transition: Transition, new: New, seconds: Seconds, conflict: str) -> T:
-        """Put a task that an INSERT has refused: another task has its unique value, or had it then."""
-        (value,) = new.values(self.tasks.table.roles[unique.role].name)
+    def _instead(self, transition: Transition, holder: Row, new: New, seconds: Seconds, conflict: str) -> T | None:
+        """Return what a put does if another task has the unique value. None if that task has moved meanwhile."""
+        if conflict == "skip":
+            return self.tasks.returned(holder)
+        if conflict == "replace":
+            return self._replace(transition, holder, new, {**new.own, **seconds})
+        (value,), key = new.values(self._unique_name), self.tasks.app_key(self.tasks.key_of(holder))
+        raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
 
-        def put() -> T:
-            found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
-            if not found:
-                return self._insert(transition, new, seconds)[0]
-            if conflict == "raise":
-                key = self.tasks.app_key(self.tasks.key_of(found[0]))
-                raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
-            if conflict == "skip":
-                return self.tasks.returned(found[0])
-            return self._replace(transition, found[0], new, {**new.own, **seconds})
-
-        alone = not self.database.store.in_transaction()
-        for _ in range(TRIES):
-            try:
-                return self.database.unit(put, transaction=alone and conflict == "replace")
-            except Duplicate as error:
-                if error.key is not None:
-                    raise
-        raise Duplicate(self.name, value)  # each time another process had put and finished a task with it meanwhile
-
-    def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T:
-        """Update a task in place, as if it were put anew. Raises WrongState if it is taken."""
+    def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T | None:
+        """Update a task in place, as if it were put anew. None if it has moved. Raises WrongState if it is taken."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
             others = [s for s in self.machine.states if s != TAKEN]
@@ -165,7 +164,8 @@ class Inserts(Generic[T]):
         )
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
-        return self.tasks.returned(self.database.perform(step, connection, values)[0])
+        rows = self.database.perform(step, connection, values)
+        return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(
         self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
@@ -173,7 +173,7 @@ class Inserts(Generic[T]):
         """Put all of these tasks, by one statement."""
         complete, rows = self._inserted(transition, new, seconds, connection)
         if len(rows) < len(new.rows):
-            self._refuse(complete)
+            self._refuse()
         return self._as_put(rows, complete)
 
     def _inserted(
@@ -208,21 +208,11 @@ class Inserts(Generic[T]):
             return complete, rows
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
-    def _refuse(self, new: New) -> None:
+    def _refuse(self) -> None:
         limit = self.machine.guard("limit")
-        if limit is not None and not self._is_held(new):
+        if limit is not None:
             raise Full(self.name, limit.value)
-        if self._unique:
-            raise Duplicate(self.name)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
-
-    def _is_held(self, new: New) -> bool:
-        """Return whether another task has the unique value of one of these."""
-        name = self.tasks.table.roles["unique"].name if self._unique else ""
-        if self._unique is None or name not in new.names:
-            return False
-        holder = self.database.dialect.holder(self._unique)
-        return any(self.database.execute(holder, {"unique": value}) for value in new.values(name) if value is not None)
 
     def _keys_in(self, new: New) -> list[Parts]:
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))

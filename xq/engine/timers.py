@@ -108,7 +108,7 @@ class Batches:
         step = self.steps.move(binding, event, which, transition)
         run = partial(self.database.perform, step, connection, {**self.database.values(), **values})
         if guarded and connection.in_transaction and self.store.driver.errors_end_transactions:
-            return len(self.database.unit(run, transaction=True))
+            return len(self.database.unit(run, transaction=True, caught=True))
         return len(run())
 
     def _singly(
@@ -133,7 +133,7 @@ class Batches:
                     found = {**values, **named(parts)}
                     run = partial(self._run, event, one, transition, found)
                     # One transaction per task: the database may check a constraint only at its end.
-                    moved += self.database.unit(run, transaction=True)
+                    moved += self.database.unit(run, transaction=True, caught=True)
                 except Exception as error:
                     if not self.is_refused(error):
                         raise
@@ -238,7 +238,7 @@ class Timers:
         if not dialect.times_unowned or not self.database.execute(dialect.any_untimed):
             return
         try:
-            self.database.unit(lambda: self.database.execute(dialect.times_unowned), transaction=True)
+            self.database.unit(lambda: self.database.execute(dialect.times_unowned), transaction=True, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -248,10 +248,9 @@ class Timers:
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        database = self.database
-        return database.open().dialect.refresh_groups(
-            self.store, database.unit, partial(database.unit, transaction=True), mine
-        )
+        unit = self.database.unit
+        transaction = partial(unit, transaction=True, caught=True)
+        return self.database.open().dialect.refresh_groups(self.store, unit, transaction, mine)
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""

@@ -246,17 +246,18 @@ class Database:
 
     # units of work
 
-    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True) -> R:
+    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True, caught: bool = False) -> R:
         """Run `work` as a unit of work and return its result. With `transaction`, run it in one transaction.
 
-        Of xq's `own` work the statements have no savepoints, so it catches no error of one.
+        Of xq's `own` work the statements have no savepoints, so it catches no error of one. `caught`: the caller goes
+        on after an error, see `Connection.joins`.
 
         Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
-        has rolled that back as a whole. There, `transaction` makes a savepoint. If the unit is interrupted, roll back
-        a transaction that xq left open.
+        has rolled that back as a whole. If the unit is interrupted, roll back a transaction that xq left open.
         """
         # Before `work`: on MariaDB a deadlock ends the transaction.
         within = self.store.in_transaction()
+        transaction = transaction and not (within and own and not caught and self.store.ready().joins)
 
         def attempt() -> R:
             with self.store.atomic(own):
@@ -276,8 +277,8 @@ class Database:
     def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
         """Run a step as a unit of work, notify observers, and return its rows.
 
-        `caught`: the caller goes on after an error, also in a transaction of xq's own. Raises NotInstalled if it fails
-        because something installed is missing.
+        `caught`: the caller goes on after an error, see `Connection.joins`. Raises NotInstalled if it fails because
+        something installed is missing.
         """
         within = connection.in_transaction
         try:

@@ -63,7 +63,7 @@ class Operators(Generic[T]):
         if not rows:
             raise BadValue(f"{event} has no SQL of its own: it leaves no state, or names the one that it enters")
         if unique:
-            before = f"{binding.dialect.holder(unique)};  -- the task that holds the unique value\n"
+            before = f"{binding.dialect.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
         if len(rows) > 1 and not rows[0].picks:
             before = f"{binding.dialect.look()};  -- the task, whose state selects one of these\n"
 

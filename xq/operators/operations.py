@@ -148,7 +148,7 @@ class Operation(Generic[T]):
                 return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
 
         try:
-            return database.unit(move, transaction=True)
+            return database.unit(move, transaction=True, caught=True)
         except Exception as error:
             if not (isinstance(error, Duplicate) or finish.batches.is_refused(error)):
                 raise

@@ -297,11 +297,11 @@ class QueueMaintenance:
             dialect = self.database.dialect
             self._of(uuids, dialect.deregister_session, queue=dialect.source_name)
 
-        reaped = self.machine.settings.reaped
+        work = self.finish.give_back if self.machine.settings.reaped else None
         try:
-            self.database.unit(partial(over, self.finish.give_back if reaped else None), transaction=True)
+            self.database.unit(partial(over, work), transaction=True, caught=True)
         except Exception as error:
-            if not reaped or not self.finish.batches.is_refused(error):
+            if not work or not self.finish.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:

@@ -318,7 +318,7 @@ class Schedules(Generic[T]):
             return bool(found)
 
         try:
-            fired = self.database.unit(put, transaction=True)
+            fired = self.database.unit(put, transaction=True, caught=True)
         except Exception as error:
             if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule

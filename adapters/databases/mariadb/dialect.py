@@ -499,8 +499,8 @@ class Mariadb(MariadbObjects):
         # The driver's error shows its message as Python does, which escapes a quote if there is one of each kind.
         return f"{self.name(guard.name)}'" in refusal.replace("\\'", "'")
 
-    def has_unique_value(self, guard: Guard) -> str:
-        return f"{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
+    def unique_column(self, guard: Guard) -> tuple[str, str]:
+        return self.quote(self.name("held")), f"CONVERT({self.digest(':unique')} USING ascii)"
 
 
 def _block(*statements: str) -> str:

@@ -77,6 +77,16 @@ def test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delet
     assert state(Task, expired) == "R"
 
 
+def test_a_take_that_can_be_undone_goes_on_after_a_due_task_that_the_database_refuses_to_delete(make_live):
+    own_field = type("OwnField", (pw.TextField,), {"python_value": str})  # it may fail to read
+    Task = make_live({"ttl": True}, roles=("runat",), attributes={"name": own_field()})
+    expired = Task.put(task(), ttl=60)
+    refers(Task, expired)
+    assert Task.take().release().id == expired.id
+    Task.update(runat=1).execute()
+    assert Task.take() is None
+
+
 # rows of other writers
 
 

@@ -136,3 +136,18 @@ def test_put_many_may_skip_and_replace(queue):
     replaced = queue.xq.put_many([{"job": "b", "size": 3}, {"job": "c"}], on_conflict="replace")
     assert (replaced[0].id, replaced[0].size, replaced[1].job) == (first.id, 3, "c")
     assert queue.xq.count("R") == 3
+    later = queue.put({"job": "w"}, delay=5)
+    twice = queue.xq.put_many([{"job": "w", "size": 4}, {"job": "w", "size": 5}], on_conflict="replace")
+    assert [(each.id, each.status, each.size) for each in twice] == [(later.id, "R", 4), (later.id, "R", 5)]
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
+def test_put_many_does_not_guess_which_tasks_were_refused_if_a_trigger_changes_their_values(queue):
+    queue._meta.database.execute_sql(
+        "CREATE FUNCTION small() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.job = lower(NEW.job); RETURN NEW; "
+        "END $$; CREATE TRIGGER small BEFORE INSERT ON task FOR EACH ROW EXECUTE FUNCTION small()"
+    )
+    queue.put({"job": "A"})
+    with pytest.raises(xq.Duplicate):
+        queue.xq.put_many([{"job": "A"}, {"job": "B"}], on_conflict="skip")
+    assert queue.xq.count() == 1
