@@ -12,8 +12,10 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
-from tests.steps import STUCK, Work, eventually, is_exact, until_one_waits_for_a_lock
+from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
+from tests.support.wait import take
 from xq.core.ports import ErrorKind
+from xq.runtime import maintenance
 
 
 @pytest.fixture(params=["mariadb"])
@@ -123,6 +125,31 @@ def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_
     assert is_conflict(Task, deadlock)
     assert (Task.xq.count(), other.get_by_id(1).name) == (1, "c")
     assert is_exact(Task)
+
+
+# the statement that looks for those who wait
+
+INSERT = "INSERT INTO task (size, status, attempts) VALUES (1, 'R', 0)"
+WATCHES = "SELECT id FROM information_schema.processlist WHERE info LIKE '%%xq_pause%%' AND id <> CONNECTION_ID()"
+
+
+def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
+    Task = live(db)({})
+    waits = waiter(Task, take(Task))
+    eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    db.execute_sql("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE task COMMENT 'beside it'")
+    another_program(db, INSERT)
+    assert waits.result().size == 1
+
+
+def test_who_waits_is_woken_though_the_connection_that_looks_for_it_is_killed(db, monkeypatch):
+    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    Task = live(db)({})
+    waits = waiter(Task, take(Task))
+    ((number,),) = eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    db.execute_sql(f"KILL {number}")
+    another_program(db, INSERT)
+    assert waits.result().size == 1
 
 
 # what is installed
