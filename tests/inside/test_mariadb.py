@@ -155,6 +155,15 @@ def test_who_waits_is_woken_though_the_connection_that_looks_for_it_is_killed(db
 # what is installed
 
 
+@pytest.mark.parametrize("mode", ["ORACLE", "EMPTY_STRING_IS_NULL"])
+def test_a_mode_in_which_sql_has_another_meaning_is_refused_by_name(db, mode):
+    Task = live(db)({})
+    Task.xq.uninstall()
+    db.execute_sql(f"SET sql_mode = '{mode}'")
+    with pytest.raises(xq.ConfigurationError, match=f"sql_mode {mode} .* connect without it"):
+        Task.xq.install()
+
+
 def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db):
     db.execute_sql("SET SESSION default_storage_engine = MyISAM, SESSION default_tmp_storage_engine = MyISAM")
     maker = live(db)
