@@ -110,17 +110,6 @@ def test_a_waiter_for_a_tube_is_not_kept_from_its_task_by_others(shared):
     assert [each.result().tube for each in others] == ["b"] * 3
 
 
-def test_a_caller_in_another_queue_wakes_beside_one_that_waits_already(shared, make_live):
-    first = waiter(shared, take(shared))
-    other = make_live({}, model=make_live.model(table_name="other"))
-    second = waiter(other, take(other))
-    for Task, waits in ((other, second), (shared, first)):
-        another_program(
-            Task._meta.database, f"INSERT INTO {Task._meta.table_name} (size, status, attempts) VALUES (1, 'R', 0)"
-        )
-        assert waits.result().size == 1
-
-
 def test_who_waits_alone_moves_what_falls_due(db):
     Task = live(db)({"delayed": True, "ttr": True, "ttl": True, "limit": 1})
     put = Task.put(task(), delay=SOON)

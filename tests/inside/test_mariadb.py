@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import peewee as pw
@@ -14,6 +15,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
 from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
 from tests.support.wait import take
+from xq.adapters.databases.mariadb.dialect import Mariadb
 from xq.core.ports import ErrorKind
 from xq.runtime import maintenance
 
@@ -140,6 +142,21 @@ def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
     db.execute_sql("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE task COMMENT 'beside it'")
     another_program(db, INSERT)
     assert waits.result().size == 1
+
+
+def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_ends(db, monkeypatch):
+    endless = Mariadb.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
+    monkeypatch.setattr(Mariadb, "session_sql", replace(Mariadb.session_sql, watch=endless))
+    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    Task, maker = live(db)({}), live(db)
+    Other = maker({}, model=maker.model(table_name="other"))
+    first = waiter(Task, take(Task))
+    eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    second = waiter(Other, take(Other))
+    another_program(db, INSERT.replace("task", "other"))
+    assert second.result().size == 1
+    another_program(db, INSERT)
+    assert first.result().size == 1
 
 
 def test_who_waits_is_woken_though_the_connection_that_looks_for_it_is_killed(db, monkeypatch):
