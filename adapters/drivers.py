@@ -24,6 +24,7 @@ COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 # The events of a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest supported servers
+COM_QUERY = 3  # the command of MariaDB's protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block of MariaDB that is a transaction
 
 
@@ -447,6 +448,12 @@ class Pymysql(_Server):
 
     def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
         pass  # MariaDB sends no notifications
+
+    def send(self, connection: Any, sql: str) -> None:
+        connection._execute_command(COM_QUERY, sql)
+
+    def result(self, connection: Any) -> int:
+        return int(connection.next_result())
 
     def receive(self, connection: Any) -> bool:
         end, readable = self.fileno(connection), select.poll()

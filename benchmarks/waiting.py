@@ -130,6 +130,7 @@ def _take_and_hang(pipe: Connection, place: Place) -> None:
 
 def processor_time(queue: Xq, seconds: float) -> float:
     """The seconds of processor time that this process uses, all its threads together, while a take waits in vain."""
+    queue.queue.take(timeout=1)  # the maintenance thread connects: pymysql needs 20 ms each time, to read certificates
     start = time.process_time()
     queue.queue.take(timeout=seconds)
     return time.process_time() - start

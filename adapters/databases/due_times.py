@@ -84,6 +84,13 @@ class DueTimes(Selectors, HistoryTable):
     def _found_ready(self) -> str:
         return f"0.0, 1 FROM ({filled(self.any_ready, now='NULL')}) AS ready"
 
+    @cached_property
+    def anything(self) -> str:
+        """Returns a condition that is true if a take might find a task, or a timer has passed."""
+        now = filled(self.now, now="NULL")
+        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.machine.due))
+        return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
+
     def upkeep_of(self, queues: Sequence[tuple[Self, bool, bool]]) -> str:
         """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
 

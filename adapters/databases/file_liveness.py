@@ -336,7 +336,7 @@ class FileNotifier:
         self._waker = Waker()
         self._watch = watch()
 
-    def wait(self, seconds: float, eagerly: bool) -> bool:
+    def wait(self, seconds: float, eagerly: bool, conditions: Sequence[str] = ()) -> bool:
         listened = select.poll()  # select() does not support descriptors above 1023
         listened.register(self._waker, select.POLLIN)
         watched = 0

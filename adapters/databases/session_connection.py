@@ -51,6 +51,7 @@ class SessionSql:
     time: str  # an expression of the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
     nowait: str  # a prefix with which a statement fails instead of waiting for a lock
+    watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
 
     # Delete the entry of the process `:process` for the session `:uuid` (see `join`); all entries of several sessions.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
@@ -386,6 +387,51 @@ class SessionConnection(LivenessLocks):
         return True  # connecting does not create a database on a server
 
 
+class Watch:
+    """Finds out whether callers may be served, on a server that cannot notify: a statement looks there again and again.
+
+    It does not run on the session connection, whose lock the server would hold until the statement ends.
+    """
+
+    def __init__(self, connector: Connector, sql: SessionSql) -> None:
+        self._connector, self._sql = connector, sql
+        self._connection: Any = None
+        self._conditions: frozenset[str] = frozenset()  # of the running statement
+
+    def covers(self, conditions: Sequence[str]) -> bool:
+        """Return whether a statement looks for these conditions. Begin it if none runs. Raises the ORM's errors."""
+        if conditions and not self._conditions and self._sql.watch:
+            connection, self._connection = self._connection, None  # which is lost if this raises
+            with self._connector.errors():
+                if connection is None:
+                    connection = self._connector.open()
+                    for sql in self._sql.connected:
+                        connection.cursor().execute(sql)
+                self._connector.driver.send(connection, filled(self._sql.watch, found=" OR ".join(conditions)))
+            self._connection, self._conditions = connection, frozenset(conditions)
+        return bool(conditions) and self._conditions.issuperset(conditions)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when the statement ends; negative if none runs."""
+        return self._connector.driver.fileno(self._connection) if self._conditions else -1
+
+    def found(self) -> bool:
+        """Return whether the statement has ended because a condition is true, or failed: then the next look will."""
+        self._conditions = frozenset()
+        try:
+            with self._connector.errors():
+                return bool(self._connector.driver.result(self._connection))
+        except Exception as error:
+            self.close()
+            if not self._connector.is_failure(error):
+                raise
+            return True
+
+    def close(self) -> None:
+        # Without a word to the server: the socket of a forked child is that of its parent.
+        self._connection, self._conditions = None, frozenset()
+
+
 class ServerNotifier:
     """Waits until the server reports a commit, or another thread wakes it."""
 
@@ -394,7 +440,7 @@ class ServerNotifier:
 
     def __init__(self, session: SessionConnection) -> None:
         session.open()
-        self._session = session
+        self._session, self._watch = session, Watch(session._connector, session._sql)
         self._waker = Waker()
         self._polled = False
         self._notified = False  # whether the server has notified since the last `has_changed`
@@ -405,12 +451,12 @@ class ServerNotifier:
         self._notified = True
         self.wake()
 
-    def wait(self, seconds: float, eagerly: bool) -> bool:
+    def wait(self, seconds: float, eagerly: bool, conditions: Sequence[str] = ()) -> bool:
         if not self._session.is_open:
             self._lost = True
             return True
         begun = self._session.expect(eagerly)
-        self._polled = eagerly and not self._session.listens
+        self._polled = eagerly and not self._session.listens and not self._watch.covers(conditions)
         if begun:
             self._notified = True  # earlier commits were not reported
             return True
@@ -420,10 +466,14 @@ class ServerNotifier:
             return True
         listened.register(self._waker, select.POLLIN)
         listened.register(end, select.POLLIN)
+        if (watched := self._watch.fileno()) >= 0:
+            listened.register(watched, select.POLLIN)
         ready = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
         if self._waker.fileno() in ready:
             self._waker.clear()
         if end in ready and self._session.receive():
+            self._notified = True
+        if watched in ready and self._watch.found():
             self._notified = True
         self._lost |= not self._session.is_open
         return self._notified or self._polled
@@ -447,10 +497,13 @@ class ServerNotifier:
 
     def replaced(self) -> bool:
         lost, self._lost = self._lost, False
+        if lost:
+            self._watch.close()  # a cut network has cut it too
         return lost
 
     def close(self) -> None:
         self._waker.close()
+        self._watch.close()
 
 
 at_fork("locks", SessionConnection.forked)

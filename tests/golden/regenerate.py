@@ -16,6 +16,8 @@ from typing import Any
 import peewee as pw
 
 import xq
+from xq.adapters.databases.mariadb.dialect import Mariadb
+from xq.adapters.databases.named import filled
 from xq.core.compile import Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.testing import Clock
@@ -276,7 +278,9 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 def upkeep(of: Any) -> dict[str, str]:
     """What the maintenance thread asks of many queues at once; here of one."""
+    watch = "is there something for who waits"
     return {
+        **({watch: filled(of.session_sql.watch, found=of.anything)} if isinstance(of, Mariadb) else {}),
         "what other processes may have changed": of.records_of([of]),
         "when is a task due, and is one ready": of.upkeep_of([(of, True, True)]),
         "who owns tasks and is not registered": of.orphans_of([of]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import peewee as pw
@@ -12,8 +13,11 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
-from tests.steps import STUCK, Work, eventually, is_exact, until_one_waits_for_a_lock
+from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
+from tests.support.wait import take
+from xq.adapters.databases.mariadb.dialect import Mariadb
 from xq.core.ports import ErrorKind
+from xq.runtime import maintenance
 
 
 @pytest.fixture(params=["mariadb"])
@@ -125,7 +129,56 @@ def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_
     assert is_exact(Task)
 
 
+# the statement that looks for those who wait
+
+INSERT = "INSERT INTO task (size, status, attempts) VALUES (1, 'R', 0)"
+WATCHES = "SELECT id FROM information_schema.processlist WHERE info LIKE '%%xq_pause%%' AND id <> CONNECTION_ID()"
+
+
+def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
+    Task = live(db)({})
+    waits = waiter(Task, take(Task))
+    eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    db.execute_sql("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE task COMMENT 'beside it'")
+    another_program(db, INSERT)
+    assert waits.result().size == 1
+
+
+def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_ends(db, monkeypatch):
+    endless = Mariadb.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
+    monkeypatch.setattr(Mariadb, "session_sql", replace(Mariadb.session_sql, watch=endless))
+    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    Task, maker = live(db)({}), live(db)
+    Other = maker({}, model=maker.model(table_name="other"))
+    first = waiter(Task, take(Task))
+    eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    second = waiter(Other, take(Other))
+    another_program(db, INSERT.replace("task", "other"))
+    assert second.result().size == 1
+    another_program(db, INSERT)
+    assert first.result().size == 1
+
+
+def test_who_waits_is_woken_though_the_connection_that_looks_for_it_is_killed(db, monkeypatch):
+    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    Task = live(db)({})
+    waits = waiter(Task, take(Task))
+    ((number,),) = eventually(lambda: db.execute_sql(WATCHES).fetchall())
+    db.execute_sql(f"KILL {number}")
+    another_program(db, INSERT)
+    assert waits.result().size == 1
+
+
 # what is installed
+
+
+@pytest.mark.parametrize("mode", ["ORACLE", "EMPTY_STRING_IS_NULL"])
+def test_a_mode_in_which_sql_has_another_meaning_is_refused_by_name(db, mode):
+    Task = live(db)({})
+    Task.xq.uninstall()
+    db.execute_sql(f"SET sql_mode = '{mode}'")
+    with pytest.raises(xq.ConfigurationError, match=f"sql_mode {mode} .* connect without it"):
+        Task.xq.install()
 
 
 def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db):

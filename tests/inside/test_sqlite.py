@@ -81,6 +81,15 @@ def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_progra
     assert {each.result() for each in found} == put
 
 
+def test_a_file_is_not_at_rest_before_a_write_of_the_last_seconds_must_be_visible(path, monkeypatch):
+    Task = queue_on(path)
+    notifier, written = file_liveness.FileNotifier([str(path)], ()), time.time()
+    for seconds, rests in ((4.0, False), (6.0, True)):
+        monkeypatch.setattr(time, "time", lambda after=seconds: written + after)
+        notifier.has_changed(Task.xq.adapter.store, notified=False)
+        assert notifier.at_rest is rests
+
+
 # the file of the locks
 
 

@@ -461,8 +461,8 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
     return rows
 
 
-def idle(counter: Counter, queues: Sequence[Any], seconds: float) -> Trips:
-    """Return what an idle process sends: a worker of each queue a minute long, the maintenance thread for `seconds`."""
+def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
+    """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
     program = Program(failed=print)
     pools = [Threads(queue.worker(lambda task: None), [], queue.adapter.finish, program, 1) for queue in queues]
     workers = [(pool, Supply(queue, None), _Hand[Any]()) for pool, queue in zip(pools, queues, strict=True)]
@@ -476,8 +476,8 @@ def idle(counter: Counter, queues: Sequence[Any], seconds: float) -> Trips:
         for pool, supply, hand in workers:
             pool._take(supply, hand)
             counter.now = now
-        while counter.now < now + seconds:
-            thread._notified = thread._notifier.wait(0.0, True)
+        while counter.now < now + MINUTE:
+            thread._notified = thread._wait(0.0)
             pause = thread._cycle()
             counter.now = max(counter.now + pause, 0.0 if thread._notified else thread._next_at)
 

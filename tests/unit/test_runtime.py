@@ -11,7 +11,7 @@ import pytest
 
 from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
-from xq.runtime.workers.lines import MOST, Lines
+from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.threads import Budget
 from xq.serve import charts
 
@@ -42,8 +42,8 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     monkeypatch.setattr(time, "monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
-    levels = [lines.level() for _ in range(MOST + 3)]
-    assert levels == [logging.INFO] * MOST + [logging.DEBUG] * 3
+    levels = [lines.level() for _ in range(23)]
+    assert levels == [logging.INFO] * 20 + [logging.DEBUG] * 3
     now = 11.0
     assert (lines.level(), caplog.messages) == (logging.INFO, ["3 more tasks are finished"])
     lines.sum_up()

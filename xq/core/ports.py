@@ -110,10 +110,11 @@ class Notifier(Protocol):
     def reports_own(self) -> bool:
         """Whether it also reports the commits of this process; else this process must wake the thread."""
 
-    def wait(self, seconds: float, eagerly: bool) -> bool:
+    def wait(self, seconds: float, eagerly: bool, conditions: Sequence[str] = ()) -> bool:
         """Wait for a notification, so many seconds at most, or until `wake`. True if there may be a commit.
 
-        A database that cannot notify is polled while a caller waits (`eagerly`): it returns True at once.
+        `eagerly`: a caller waits. A database that cannot notify looks by itself whether one of the `conditions`, in
+        SQL, is true. If it cannot, or none is given, it is polled: this returns True at once.
         """
 
     def expect(self) -> None:
@@ -294,6 +295,14 @@ class ServerDriver(Driver, Protocol):
 
     def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
         """Call `call` when a notification arrives while the connection runs a statement."""
+
+    def send(self, connection: Any, sql: str) -> None:
+        """Begin a statement. Its result makes the socket readable. For a server that does not notify."""
+        return
+
+    def result(self, connection: Any) -> int | None:
+        """Read the result of the statement that was sent. Return the number of its rows."""
+        return None
 
 
 @dataclass(frozen=True)

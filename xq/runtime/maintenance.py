@@ -80,6 +80,7 @@ class MaintenanceThread:
         self._notified = False  # whether the notifier reported a commit before this cycle
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
         self._in_vain = 0  # notifications in a row that woke no waiter of this process
+        self._since: list[list[float]] = []  # when its waiters came, at the last one
         self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
         self._rests = False  # whether nothing can change but by a commit, or at a time that is known
         self._only_reads = False
@@ -143,8 +144,7 @@ class MaintenanceThread:
     def _wait_and_work(self) -> bool:
         """Wait for a notification or the next duty, and run the due duties. Return False when the thread must end."""
         try:
-            waited_for = any(queue.waiting.anybody for queue in self._attended())
-            self._notified = self._notifier.wait(max(0.0, self._next_at - time.monotonic()), waited_for)
+            self._notified = self._wait(max(0.0, self._next_at - time.monotonic()))
             if self._is_over:
                 return False
             with self.working:
@@ -163,6 +163,10 @@ class MaintenanceThread:
         self._hurry.wait(pause)
         self._hurry.clear()
         return not self._is_over
+
+    def _wait(self, seconds: float) -> bool:
+        conditions = [queue.waiting.condition for queue in self._attended() if queue.waiting.anybody]
+        return self._notifier.wait(seconds, bool(conditions), conditions if all(conditions) else ())
 
     @property
     def _is_over(self) -> bool:
@@ -393,8 +397,10 @@ class MaintenanceThread:
         woken = self._each(
             self.look, lambda queue: queue.waiting.committed_elsewhere(ready=queue in ready), self._queues
         )
-        if any(woken.values()):
-            self._in_vain = 0
+        since = [queue.waiting.takers.since for queue in self._queues]
+        if since != self._since or any(woken[queue] for queue in woken.keys() - ready):
+            self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
+        self._since = since
         found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
         found += [others.expire() for others in self._sessions.reaper.others] if maintains else []
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
@@ -420,7 +426,7 @@ class MaintenanceThread:
 
 
 def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
-    of = [(queue.database.dialect, queue.maintains, bool(queue.waiting.takers.waiters)) for queue in queues]
+    of = [(queue.database.dialect, queue.maintains, queue.waiting.looks) for queue in queues]
     return of[0][0].upkeep_of(of)
 
 

@@ -245,6 +245,20 @@ class Waiting(Generic[T]):
     def anybody(self) -> bool:
         return bool(self.takers.waiters or self.putters.waiters or self._end_waiters)
 
+    @property
+    def looks(self) -> bool:
+        """Whether a caller waits for a task, in a queue that is not paused."""
+        paused = self.takes.pauses.paused
+        return bool(self.takers.waiters) and not (paused and paused.queue)
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
+        bound = self.database.bound
+        if bound is None or self.putters.waiters or self._end_waiters:
+            return ""
+        return bound.dialect.anything if self.looks else "FALSE"
+
     def seconds(self, value: Span, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
         return None if value is None else self.tasks.seconds(name, value)

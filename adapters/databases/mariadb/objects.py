@@ -24,6 +24,7 @@ DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 PREFIX = 191  # characters of a long text that an index holds
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
 AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
+BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
 
@@ -164,7 +165,9 @@ class MariadbObjects(Server):
                 f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
                 f"ALTER TABLE {self.quote(schema)}.{self.quote(name)} ENGINE = InnoDB"
             )
-        ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
+        ((lowered, modes),) = store.execute("SELECT @@lower_case_table_names = 1, @@sql_mode")
+        for mode in BAD_MODES.intersection(modes.split(",")):
+            return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
         if lowered and self.source.name != self.source.name.lower():
             return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
         return super().unfit(store)

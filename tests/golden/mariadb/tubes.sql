@@ -1247,6 +1247,27 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed);
 
+-- maintenance, for this queue and others: is there something for who waits
+BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN;
+DECLARE xq_pause DOUBLE DEFAULT 0.001;
+DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5;
+REPEAT DO SLEEP(xq_pause);
+    SET xq_pause = LEAST(xq_pause * 1.04, 0.02);
+    SELECT EXISTS (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(NULL, (@@timestamp * 1e0))) LIMIT 1) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) INTO xq_found;
+UNTIL xq_found OR @@timestamp > xq_end END REPEAT;
+    SELECT 1 FROM DUAL
+    WHERE xq_found;
+END;
+
 -- maintenance, for this queue and others: what other processes may have changed
 SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
     WHERE name IN ('mail')
