@@ -145,7 +145,6 @@ def test_a_target_that_is_none_is_refused(make, run):
     for target in ("app", "app:", ":Page", "app:Page.nothing", "app:nothing", "no.such:Page", "json:loads"):
         said = run(make.model(), "stats", target=target)
         assert (said.code in (1, 2), "Traceback" in said.errors) == (True, False)
-    assert run(make.model(), "stats", target="app:Pgae").errors.endswith("; is it Page?\n")
 
 
 # tasks
@@ -241,7 +240,7 @@ def test_a_key_is_the_same_in_every_document(make, run, attributes, key):
     assert [each["key"] for each in documents] == [key] * 5
 
 
-@pytest.mark.parametrize("width", [120, 80, 20])
+@pytest.mark.parametrize("width", [120, 80, 40, 20])
 def test_a_terminal_of_any_width_shows_numbers_and_filters_whole(make, run, monkeypatch, width):
     Task = with_roles(make, tube_stats=["a", "b", "c"])
     Task.xq.put_many(tasks(1_000, tube="a"))
@@ -312,10 +311,10 @@ def test_the_transitions_of_a_task_are_shown(make, run):
     assert [f"{each['source']}-{each['target']} {each['event']}" for each in told] == ["X-R put", "R-T take", "T-D ack"]
     assert len(run(Task, "history").lines) == 5
     last = run(Task, "history", "-n", 2)
-    assert [line[3] for line in last.lines[1:]] == ["T", "X"]
+    assert [line[3] for line in last.lines[1:]] == ["T-D", "X-R"]
     assert last.errors == "there are earlier ones: --before 3\n"
     before = run(Task, "history", "-n", 2, "--before", 3)
-    assert ([line[3] for line in before.lines[1:]], before.errors) == (["X", "R"], "")
+    assert ([line[3] for line in before.lines[1:]], before.errors) == (["X-R", "R-T"], "")
     (acked,) = run(Task, "history", 1, "-n", 1, "--json").json
     assert (acked["event"], acked["seconds_in_source"]) == ("ack", 0)
     moves = [line.split()[3] for line in run(Task, "tail", "--once").splitlines()]
@@ -338,12 +337,12 @@ def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):
     assert (told["counts"]["T"], told["tube"]["x"]["counts"]["R"], told["paused"]) == (1, 999, [])
     fail(Task, "ValueError: no")
     said = run(Task, "top", "--once")
-    assert next(line for line in said.lines if line[0] == "B")[:5] == ["B", "Buried", "1", "–", "–"]
-    assert "oldest ready: " in said
+    assert next(line for line in said.lines if line[0] == "B")[:3] == ["B", "Buried", "1"]
+    assert "ready tasks: 999, the oldest for " in said
     told = run(Task, "top", "--json").json
-    assert (told["counts"]["R"], told["filter"], told["per_second"]) == (999, "state:R", {})
-    assert told["errors"] == {"ValueError: no": 1}
-    assert told["seconds_in_state"]["R"]["p99"] >= 0
+    assert (told["counts"]["R"], told["list"]["tasks"][0]["state"]) == (999, "R")
+    assert [group["message"] for group in told["failures"]["groups"]] == ["no"]
+    assert told["seconds_in_state"]["R"]["p99"][0] >= 0
 
 
 def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
@@ -372,7 +371,7 @@ def test_schedules_and_sessions_are_listed(make, run):
     bring(Task, "T")
     (session,) = run(Task, "sessions", "--json").json
     (held,) = Task.xq.processes()
-    assert (session["taken"], session["session"], session["gone"]) == (1, held.session, False)
+    assert (session["tasks"], session["session"], session["gone"]) == (1, held.session, False)
     assert (session["host"], session["pid"], session["program"]) == (held.host, os.getpid(), held.program)
     assert held.name in run(Task, "sessions")
 
@@ -533,7 +532,8 @@ def test_health_tells_of_every_target_and_of_each_that_does_not_answer(make, run
     dead = [["unreachable", target] for target in (*away, *files)]
     assert told == [["healthy", "app:Page"], *dead[:4], ["error", "json:nothing"], *dead[4:]]
     assert (said.code, Path("none.db").exists()) == (5, False)
-    assert run(make(FULL, attributes={"table_name": "other"}), "health", "json:nothing", target="app:Page").code == 1
+    other = make(FULL, attributes={"table_name": "other"})
+    assert run(other, "health", "json:nothing", target="app:Page").code == 1
 
 
 def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_takes(make, run):
@@ -571,7 +571,7 @@ def test_ready_tasks_of_which_none_is_taken_are_a_standstill_unless_they_are_pau
     )
     assert doctor(run, Task)[told].startswith("restart those that xq sessions app:Page lists")
     assert "none was taken for 90 s" in why(run, Task, 3)[0]
-    assert "none taken for 90 s" in run(Task, "top", "--once")
+    assert "none was taken for 90 s" in run(Task, "top", "--once")
     assert queue.health(max_age=60) == ("late", queue.health(max_age=60).sentence)
     queue.pause("a")
     assert queue.snapshot().standstill == 0
