@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -507,8 +508,8 @@ def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_n
         assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
 
 
-def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
-    Task = make(FULL)
+def test_health_is_the_worst_that_holds_and_an_exit_code(make_shared, run):
+    Task = make_shared(FULL)
     assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"
     bring(Task, "B")
     Task.put(task())
@@ -522,18 +523,26 @@ def test_health_is_the_worst_that_holds_and_an_exit_code(make, run):
     assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)
 
 
-def test_health_tells_of_every_target_and_of_each_that_does_not_answer(make, run, tmp_path, monkeypatch):
+def test_health_tells_of_every_target_and_of_each_that_does_not_answer(make_shared, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text.db").write_text("no database " * 100)
     away = [f"{scheme}://ann@127.0.0.1:1/app{of}" for scheme in ("postgresql", "mariadb") for of in ("", "#orders")]
     files = ["sqlite:///none.db", "sqlite:///none.db#orders", "sqlite:///text.db", "sqlite:///text.db#orders"]
-    said = run(make(FULL), "health", *away, "json:nothing", *files, target="app:Page")
+    said = run(make_shared(FULL), "health", *away, "json:nothing", *files, target="app:Page")
     told = [line.split()[:2] for line in said.splitlines()]
     dead = [["unreachable", target] for target in (*away, *files)]
     assert told == [["healthy", "app:Page"], *dead[:4], ["error", "json:nothing"], *dead[4:]]
     assert (said.code, Path("none.db").exists()) == (5, False)
-    other = make(FULL, attributes={"table_name": "other"})
+    other = make_shared(FULL, attributes={"table_name": "other"})
     assert run(other, "health", "json:nothing", target="app:Page").code == 1
+
+
+def test_health_does_not_wait_for_a_database_that_hangs(make_shared, run):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://ann@127.0.0.1:{silent.getsockname()[1]}/app"
+        said = run(make_shared(FULL), "health", "app:Page", "--timeout", 2, target=url)
+    lines = [f"unreachable {url} does not answer within 2 s", "healthy app:Page ready tasks: 0; buried tasks: 0"]
+    assert (said.splitlines(), said.code) == (lines, 5)
 
 
 def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_takes(make, run):

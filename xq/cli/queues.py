@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as parser
+import time
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -64,23 +65,32 @@ def health(
     targets: o.Targets,
     max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
     max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
+    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 5,
     json: o.Json = False,
 ) -> None:
     """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
-    told = []
-    for target in targets:
+    from multiprocessing.pool import ThreadPool
+
+    def look(target: str) -> list[tuple[str, str, str]]:
+        found = []
         try:
-            found = all_of(target)
-            for queue in found:
+            for queue in (queues := all_of(target)):
                 with connected(queue):
-                    state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
-                of = f"#{queue.name}" if len(found) > 1 else ""
-                told.append({"target": public(target) + of, "state": state, "sentence": sentence})
+                    name = f"#{queue.name}" if len(queues) > 1 else ""
+                    found.append((target + name, *queue.health(max_age=max_age, max_buried=max_buried)))
         except Error as error:
             # A wrong name or definition has a class of its own, what the database says has none.
-            state, sentence = "unreachable" if type(error) is Error else "error", " ".join(str(error).split())
-            told.append({"target": public(target), "state": state, "sentence": sentence})
-    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
+            found.append((target, "unreachable" if type(error) is Error else "error", str(error)))
+        return found
+
+    rows, end = [], time.monotonic() + timeout
+    with ThreadPool(len(targets)) as pool:  # its threads do not keep the process from its end
+        for target, looked in [(each, pool.apply_async(look, [each])) for each in targets]:
+            looked.wait(max(0, end - time.monotonic()))
+            silent = [(target, "unreachable", f"does not answer within {timeout:g} s")]
+            rows += looked.get() if looked.ready() else silent
+    told = [{"target": public(of), "state": state, "sentence": " ".join(words.split())} for of, state, words in rows]
+    lines = [shown("{state} {target} {sentence}".format_map(each)) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 
 
