@@ -341,6 +341,7 @@ def test_the_numbers_of_all_queues_of_a_database(tmp_path):
     assert heads.split() == ["queue", "Ready", "Taken", "Done", "note"]
     assert [line.split(maxsplit=4) for line in lines] == [["mails", *"000", "paused: the queue"], ["orders", *"100"]]
     assert told(tmp_path, "stats", SQLITE)[1]["counts"] == {"R": 1, "T": 0, "D": 0}
+    assert re.findall(r'^xq_up{queue="(.*)"} 1', xq(tmp_path, "metrics", SQLITE)[1], re.M) == ["mails", "orders"]
 
 
 def test_a_priority_may_be_left_out_where_the_table_requires_one(tmp_path):

@@ -27,7 +27,7 @@ def metrics(targets: o.Targets) -> None:
     """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
     from xq.metrics import Metrics
 
-    read = Metrics([queue_named(target) for target in targets], past=True, fresh_for=60)
+    read = Metrics([queue for target in targets for queue in all_of(target)], past=True, fresh_for=60)
     body, _ = read.scrape()
     print(body.decode(), end="")
     if failed := read.failed():
