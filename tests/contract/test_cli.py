@@ -301,7 +301,7 @@ def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
     last = Task.xq.history()[-1]
     assert (last.event, last.actor, last.reason) == (event, "ann", "bad deploy")
     if command in ("release", "restart"):
-        assert run(Task, command, key, *yes).errors.startswith(f"xq: cannot {command} task {key}: it is ")
+        assert run(Task, command, key).errors.startswith(f"xq: cannot {command} task {key}: it is ")
 
 
 def test_the_transitions_of_a_task_are_shown(make, run):

@@ -120,11 +120,11 @@ def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
     """Return the command that moves one task."""
 
     def move(queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False) -> Answer:
-        from xq.operators.operations import act_on
+        from xq.operators.operations import ACTS, act_on
 
         task, asks = key_of(queue, key), name in DESTROY
         state = described(queue, queue.peek(task))["state"] if asks else None
-        if asks:
+        if asks and state in queue.machine.sources(ACTS[name]):  # else the call refuses
             what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}"
             ask(f"{name.capitalize()} {what}?", yes)
         with queue.acting(actor, reason):
