@@ -608,6 +608,7 @@ def test_a_full_queue_is_named_and_so_is_the_schedule_that_cannot_put(make, run)
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     Task.xq.clock.tick(2 * 3600)
     assert Task.xq.snapshot().room == 0
+    assert run(Task, "stats").errors == "full: no task can be put\n"
     remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
     assert remedies == {"start more workers, kill tasks that are buried, or raise the limit"}
 

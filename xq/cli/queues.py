@@ -43,7 +43,7 @@ def numbers(queue: Queue) -> dict[str, Any]:
     """Return the numbers of a queue as a document."""
     now = queue.snapshot()
     paused = [pause.tube for pause in now.pauses]
-    return {"queue": queue.name, **now.stats.model_dump(), "paused": paused}
+    return {"queue": queue.name, **now.stats.model_dump(), "paused": paused, "room": now.room}
 
 
 def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
@@ -56,9 +56,9 @@ def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
 
 
 def held_up(told: dict[str, Any]) -> str:
-    """Return that a queue is paused, for a line."""
+    """Return that a queue is paused, or full, for a line."""
     paused = ", ".join("the queue" if tube is None else tube for tube in told["paused"])
-    return f"paused: {paused}" if paused else ""
+    return "; ".join([f"paused: {paused}"] * bool(paused) + ["full: no task can be put"] * (told["room"] == 0))
 
 
 def health(
