@@ -363,7 +363,8 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task = make(FULL)
     Task.xq.every("*/5 * * * *", task(), name="fives")
     assert run(Task, "schedules", "--json").json[0]["spec"] == "*/5 * * * *"
-    assert run(Task, "schedules").lines[1][0] == "fives"
+    Task.xq.every(3600, task(), name="hourly")
+    assert [line[:3] for line in run(Task, "schedules").lines[1:]] == [["fives", "*/5", "*"], ["hourly", "every", "1"]]
     assert run(Task, "schedule", "run", "fives").errors == "run: the schedule fives\n"
     assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
     assert run(Task, "schedules").lines[1][-2:] == ["True", "False"]
@@ -374,7 +375,7 @@ def test_schedules_and_sessions_are_listed(make, run):
     (held,) = Task.xq.processes()
     assert (session["tasks"], session["session"], session["gone"]) == (1, held.session, False)
     assert (session["host"], session["pid"], session["program"]) == (held.host, os.getpid(), held.program)
-    assert held.name in run(Task, "sessions")
+    assert (held.name in run(Task, "sessions"), " ago  " in run(Task, "sessions")) == (True, True)
 
 
 def test_install_check_recount_ddl_and_sweep(make, run):

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from xq.cli import options as o
-from xq.cli.output import Answer, ask, moment, say, shown
+from xq.cli.output import Answer, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public
 from xq.core.errors import Error
 from xq.core.words import NAMES
@@ -96,12 +96,12 @@ def health(
 
 def sessions(queue: Queue) -> Answer:
     """List the open sessions of the database, the process of each, and how many tasks of this queue it has taken."""
-    found = queue.processes()
+    found, now = queue.processes(), queue.adapter.inspection.moment()
     times = [{"since": moment(each.since), "oldest": moment(each.oldest)} for each in found]
     told = [{"process": each.name} | each._asdict() | times for each, times in zip(found, times, strict=True)]
     rows = [
-        {"session": each.session, "process": each.name, "since": moment(each.since), "tasks": each.tasks}
-        | {"oldest": moment(each.oldest), "gone": each.gone}
+        {"session": each.session, "process": each.name, "since": spent(now - each.since, " ago"), "tasks": each.tasks}
+        | {"oldest": spent(each.oldest and now - each.oldest, " ago"), "gone": each.gone}
         for each in found
     ]
     return Answer(told, [rows])
@@ -111,7 +111,8 @@ def schedules(queue: Queue) -> Answer:
     """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
     names = ("name", "spec", "last", "next", "task", "paused", "overdue")
     told = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
-    return Answer(told)
+    rows = [each | ({"spec": f"every {spent(each['spec'])}"} if type(each["spec"]) is float else {}) for each in told]
+    return Answer(told, [rows])
 
 
 def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
