@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from xq.cli.options import Json, Target, Yes, flag
 from xq.cli.output import Answer, ask, say
-from xq.cli.targets import Json, Target, Yes, connected, queue_named
+from xq.cli.targets import connected, queue_named
 
 spark = typer.Typer(no_args_is_help=True, help="Reports and archives by Spark.")
 Out = Annotated[str, typer.Argument(metavar="FOLDER", help="a folder, or its URI")]
@@ -77,7 +78,7 @@ def stream(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="the queues, each with its history")],
     unit: Annotated[str, typer.Option(help="second, minute, hour or day.")] = "minute",
     every: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Count what is there, and end.")] = False,
+    once: Annotated[bool, flag("--once", help="Count what is there, and end.")] = False,
 ) -> None:
     """Keep a table of how often each transition occurred per unit of time. Ctrl-C ends it; run it again to go on."""
     with _session(targets) as (spark, session, queues):

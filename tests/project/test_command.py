@@ -338,9 +338,10 @@ def test_the_numbers_of_all_queues_of_a_database(tmp_path):
     assert xq(tmp_path, "put", f"{SQLITE}#orders", "{}")[0] == 0
     assert xq(tmp_path, "pause", f"{SQLITE}#mails")[0] == 0
     heads, _, *lines = xq(tmp_path, "stats", SQLITE)[1].splitlines()
-    assert heads.split() == ["queue", "Ready", "Taken", "Done", "paused"]
-    assert [line.split() for line in lines] == [["mails", "0", "0", "0", "the", "queue"], ["orders", "1", "0", "0"]]
+    assert heads.split() == ["queue", "Ready", "Taken", "Done", "note"]
+    assert [line.split(maxsplit=4) for line in lines] == [["mails", *"000", "paused: the queue"], ["orders", *"100"]]
     assert told(tmp_path, "stats", SQLITE)[1]["counts"] == {"R": 1, "T": 0, "D": 0}
+    assert re.findall(r'^xq_up{queue="(.*)"} 1', xq(tmp_path, "metrics", SQLITE)[1], re.M) == ["mails", "orders"]
 
 
 def test_a_priority_may_be_left_out_where_the_table_requires_one(tmp_path):
@@ -377,7 +378,7 @@ def test_the_tubes_of_a_database_are_made_and_used(tmp_path):
 
     created = {"created": "mail", "type": "limfifottl"}
     assert json.loads(tubes("create", "mail", "limfifottl", "capacity=2", "--json")[1]) == created
-    assert tubes("put", "mail", '{"to": "a"}')[1] == "id=1 state=r data={'to': 'a'}\n"
+    assert tubes("put", "mail", '{"to": "a"}')[1] == "id     1\nstate  r\ndata   {'to': 'a'}\n"
     assert json.loads(tubes("--json")[1])["mail"]["ready"] == 1
     assert (tubes("delete", "mail", "1")[0], tubes("delete", "mail", "1", "--yes")[0]) == (1, 0)
     assert tubes("put", "nothing", "1")[2] == "xq: there is no tube 'nothing': there are 'mail'\n"
@@ -391,12 +392,8 @@ def test_tubes_of_a_type_that_only_its_program_has_are_listed(tmp_path):
     register = 'import xq\nqueue = xq.Tubes("sqlite:///tubes.db")\nqueue.register_driver("mine", {"history": True})\n'
     (tmp_path / "mine.py").write_text(register)
     python(tmp_path, "import mine; mine.queue.create_tube('mails', 'mine')")
-    code, out, err = xq(tmp_path, "tubes", "sqlite:///tubes.db")
-    assert (code, out.split()[-2:], "its type 'mine' is registered in its own program only" in err) == (
-        0,
-        ["mails", "mine"],
-        True,
-    )
+    code, out, _ = xq(tmp_path, "tubes", "sqlite:///tubes.db")
+    assert (code, out.split()[-2:]) == (0, ["mails", "mine"])
     put = ("tubes", "sqlite:///tubes.db", "put", "mails", "1800000000")
     assert "of the type 'mine', which register_driver has not registered" in xq(tmp_path, *put)[2]
 

@@ -28,19 +28,10 @@ def main() -> None:
             raise
         sys.exit(f"xq: {name} is not installed: pip install '.[{EXTRAS[name]}]' in the checkout of xq")
     except Error as error:
-        print("xq:", *str(error).split(), file=sys.stderr)
-        sys.exit(1)
-    except (SystemExit, BrokenPipeError) as end:
-        if BrokenPipeError not in (type(end), type(end.__context__)):
+        sys.exit(" ".join(["xq:", *str(error).split()]))
+    except (SystemExit, OSError) as error:  # an OSError of the output: its reader has seen enough, or the disk is full
+        is_seen = BrokenPipeError in (type(error), type(error.__context__))
+        if isinstance(error, SystemExit) and not is_seen:
             raise
-        _close()
-        sys.exit(0)  # the reader of the output has seen enough
-    except OSError as error:  # of the output: the disk is full
-        _close()
-        print(f"xq: {error}", file=sys.stderr)
-        sys.exit(1)
-
-
-def _close() -> None:
-    """Drop what is not written yet: Python writes it at its end, and fails again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left at its end, and fails again
+        sys.exit(0 if is_seen else f"xq: {error}")

@@ -9,34 +9,19 @@ from shlex import quote
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
+from xq.cli import options as o
 from xq.cli import queues as q
 from xq.cli import tasks as t
 from xq.cli import watch, work
-from xq.cli.targets import Json, Target, connected, public
+from xq.cli.targets import connected, public
 from xq.cli.tubes import tubes
 from xq.sessions.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
 
-
-def plain(base: Any) -> Any:
-    """Return a class of commands whose help has no <bool> behind a flag."""
-
-    class Plain(base):  # type: ignore[misc]
-        def get_params(self, ctx: Any) -> list[Any]:
-            found: list[Any] = super().get_params(ctx)
-            for each in found:
-                each.metavar = "" if getattr(each, "is_flag", False) else each.metavar
-            return found
-
-    return Plain
-
-
 app = typer.Typer(
     name="xq",
-    cls=plain(TyperGroup),
     no_args_is_help=True,
     suggest_commands=False,  # the nearest name may be that of one that destroys
     pretty_exceptions_enable=False,
@@ -50,7 +35,7 @@ def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
     if first.name != "queue":
         return do
 
-    def run(target: Target, json: Json = False, **given: Any) -> None:
+    def run(target: o.Target, json: o.Json = False, **given: Any) -> None:
         with connected(target) as queue:
             queue.adapter.inspection.target = quote(public(target))
             do(queue, **given).print(json)
@@ -91,6 +76,6 @@ def xq(
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(cls=plain(TyperCommand), rich_help_panel=panel)(adapted(command))
+        app.command(rich_help_panel=panel)(adapted(command))
 for point in entry_points(group=ADAPTERS):
     point.load()(app)

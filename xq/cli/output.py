@@ -6,6 +6,7 @@ import json as parser
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from xq.core.errors import Error
+from xq.core.words import lasting
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 DIGITS = 32  # bytes up to which a value of bytes is shown in hexadecimal digits, as a key is
@@ -24,12 +26,8 @@ class Text(str):
     """A text that a narrow terminal cuts. Numbers, keys, times and filters are shown whole."""
 
 
-class Fields(dict[str, Any]):
-    """Values that have columns of their own; where these do not fit, they are one text."""
-
-    @property
-    def text(self) -> Text:
-        return Text("  ".join(f"{name}: {shown(value)}" for name, value in self.items()))
+class Extra(Text):
+    """A text whose column a narrow terminal leaves out, the last one first."""
 
 
 class Answer(NamedTuple):
@@ -80,42 +78,37 @@ class _Column(NamedTuple):
     texts: list[str]  # the name first
     wide: int  # columns of the screen
     is_text: bool
+    is_extra: bool
     is_number: bool
 
 
 def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """Yield the lines of a table that is `width` columns of the screen wide. Columns without a value are left out.
 
-    Texts and the Fields of rows are cut. Where the others do not fit, each row is a block of lines.
+    Texts are cut, and extra ones left out. Where the others do not fit, each row is a block of lines.
     """
-    for joined in (False, True):
-        columns = _columns([_flat(row, joined) for row in rows])
-        widest = max((column.wide for column in columns), default=0)
-        for most in range(max(LEAST, min(widest, width)), LEAST - 1, -1):
+    columns = _columns(rows)
+    while columns:
+        widest = min(width, max(column.wide for column in columns))
+        for most in range(max(LEAST, widest), LEAST - 1, -1):
             wide = [min(each.wide, most) if each.is_text else each.wide for each in columns]
-            if columns and sum(wide) + GAP * (len(wide) - 1) <= width:
+            if sum(wide) + GAP * (len(wide) - 1) <= width:
                 parts = zip(columns, wide, strict=True)
                 cut = [[fitted(text, n, each.is_number) for text in each.texts] for each, n in parts]
-                head, *others = ((" " * GAP).join(line) for line in zip(*cut, strict=True))
+                head, *others = map((" " * GAP).join, zip(*cut, strict=True))
                 yield from (head.rstrip(), "─" * cell_len(head), *map(str.rstrip, others))
                 return
+        if not columns.pop().is_extra:
+            break
     for place, row in enumerate(rows):
         yield from ([""] if place else [])
-        yield from block({name: shown(value) for name, value in _flat(row, False).items() if value not in (None, "")})
+        yield from block({name: value for name, value in row.items() if value not in (None, "")})
 
 
-def block(texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each name and its text, which the terminal folds."""
-    most = max(map(cell_len, texts), default=0)
-    return (f"{fitted(name, most)}  {text}".rstrip() for name, text in texts.items())
-
-
-def _flat(row: Mapping[str, Any], joined: bool) -> dict[str, Any]:
-    """Return a row with its Fields as columns of their own, or joined to one text."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        found |= value if isinstance(value, Fields) and not joined else {name: getattr(value, "text", value)}
-    return found
+def block(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each name and its value, which the terminal folds."""
+    most = max(map(cell_len, values), default=0)
+    return (f"{fitted(name, most)}  {shown(value)}".rstrip() for name, value in values.items())
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
@@ -123,9 +116,9 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if there := [value for value in values if value not in (None, "")]:
-            texts, is_text = [name, *map(shown, values)], any(isinstance(value, (Text, dict, list)) for value in there)
-            is_number = all(isinstance(value, (int, float)) for value in there)
-            found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_number))
+            texts, is_number = [name, *map(shown, values)], all(isinstance(value, (int, float)) for value in there)
+            is_text, is_extra = (any(isinstance(each, kind) for each in there) for kind in ((Text, dict, list), Extra))
+            found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_extra, is_number))
     return found
 
 
@@ -155,12 +148,16 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else UNPRINTABLE for each in text)
 
 
+def spent(seconds: float | None, words: str = "") -> str:
+    """Return a span of time, and words behind it; nothing for None."""
+    return "" if seconds is None else f"{lasting(seconds)}{words}"
+
+
 def moment(at: float | None) -> datetime | None:
     """Return seconds since 1970 as a time in UTC; None for None, and for what is beyond the calendar."""
-    try:
+    with suppress(OverflowError, ValueError, OSError):
         return None if at is None else datetime.fromtimestamp(at, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    return None
 
 
 def say(text: str) -> None:

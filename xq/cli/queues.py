@@ -3,134 +3,140 @@
 from __future__ import annotations
 
 import json as parser
+import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, ask, moment, say, shown
-from xq.cli.targets import Actor, Json, Queue, Reason, Target, Targets, Tube, Yes, all_of, connected, public
+from xq.cli import options as o
+from xq.cli.output import Answer, ask, moment, say, shown, spent
+from xq.cli.targets import Queue, all_of, connected, public
 from xq.core.errors import Error
 from xq.core.words import NAMES
 
+Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
+Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
 MOST = 20  # words of a column that upgrade shows
 HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
-OF_PROCESS = ("host", "pid", "program")  # that of a session's `process`
-
-# numbers
 
 
-def stats(target: Target, json: Json = False) -> None:
+def stats(target: o.Target, json: o.Json = False) -> None:
     """Show how many tasks are in each state, and how often each transition was made.
 
     The URL of a database with several queues shows a line for each.
     """
-    seen = []
+    told = []
     for queue in all_of(target):
         with connected(queue):
-            seen.append((queue.name, queue.stats(), queue.paused()))
-    if len(seen) > 1:
-        told = [{"queue": name, "counts": numbers.counts, "paused": paused} for name, numbers, paused in seen]
-        rows = [
-            {"queue": name, **{NAMES.get(state, state): n for state, n in numbers.counts.items()}}
-            | {"paused": pauses(paused)}
-            for name, numbers, paused in seen
-        ]
-        return Answer(told, [rows]).print(json)
-    ((_, numbers, paused),) = seen
-    parts = {"tasks": numbers, **numbers.tube}
-    states = [
-        {"state": f"{state} {NAMES.get(state, '')}"} | {part: of.counts[state] for part, of in parts.items()}
-        for state in numbers.counts
-    ]
-    moves = [
-        {"transition": move} | {part: of.transition.get(move, 0) for part, of in parts.items()}
-        for move in numbers.transition
-    ]
-    content = {**numbers.model_dump(exclude_defaults=True), "paused": paused}
-    words = f"paused: {pauses(paused)}" if paused else ""
-    return Answer(content, [states, "", moves], words).print(json)
+            told.append(numbers(queue))
+    (one, *more), rows = told, []
+    for each in told:
+        named = {NAMES.get(state, state): n for state, n in each["counts"].items()}
+        rows.append({"queue": each["queue"], **named, "note": held_up(each)})
+    tables = [counted(one, "state", "counts"), "", counted(one, "transition", "transition")]
+    (Answer(told, [rows]) if more else Answer(one, tables, held_up(one))).print(json)
 
 
-def pauses(paused: list[str | None]) -> str:
-    """Return what is paused, for a line."""
-    return ", ".join("the queue" if tube is None else tube for tube in paused)
+def numbers(queue: Queue) -> dict[str, Any]:
+    """Return the numbers of a queue as a document."""
+    now = queue.snapshot()
+    paused = [pause.tube for pause in now.pauses]
+    return {"queue": queue.name, **now.stats.model_dump(), "paused": paused, "room": now.room}
+
+
+def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
+    """Return a row for each state, or transition, with the numbers of the queue and of its tubes."""
+    parts = {"tasks": told, **told["tube"]}
+    return [
+        {head: f"{each} {NAMES.get(each, '')}".rstrip()} | {part: of[what].get(each, 0) for part, of in parts.items()}
+        for each in told[what]
+    ]
+
+
+def held_up(told: dict[str, Any]) -> str:
+    """Return that a queue is paused, or full, for a line."""
+    paused = ", ".join("the queue" if tube is None else tube for tube in told["paused"])
+    return "; ".join([f"paused: {paused}"] * bool(paused) + ["full: no task can be put"] * (told["room"] == 0))
 
 
 def health(
-    targets: Targets,
+    targets: o.Targets,
     max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
     max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
-    json: Json = False,
+    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 5,
+    json: o.Json = False,
 ) -> None:
     """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
-    told = []
-    for target in targets:
+    from multiprocessing.pool import ThreadPool
+
+    def look(target: str) -> list[tuple[str, str, str]]:
+        found = []
         try:
-            found = all_of(target)
-            for queue in found:
+            for queue in (queues := all_of(target)):
                 with connected(queue):
-                    state, sentence = queue.health(max_age=max_age, max_buried=max_buried)
-                of = f"#{queue.name}" if len(found) > 1 else ""
-                told.append({"target": public(target) + of, "state": state, "sentence": sentence})
+                    name = f"#{queue.name}" if len(queues) > 1 else ""
+                    found.append((target + name, *queue.health(max_age=max_age, max_buried=max_buried)))
         except Error as error:
             # A wrong name or definition has a class of its own, what the database says has none.
-            state, sentence = "unreachable" if type(error) is Error else "error", " ".join(str(error).split())
-            told.append({"target": public(target), "state": state, "sentence": sentence})
-    lines = [" ".join(shown(each[name]) for name in ("state", "target", "sentence")) for each in told]
+            found.append((target, "unreachable" if type(error) is Error else "error", str(error)))
+        return found
+
+    rows, end = [], time.monotonic() + timeout
+    with ThreadPool(len(targets)) as pool:  # its threads do not keep the process from its end
+        for target, looked in [(each, pool.apply_async(look, [each])) for each in targets]:
+            looked.wait(max(0, end - time.monotonic()))
+            silent = [(target, "unreachable", f"does not answer within {timeout:g} s")]
+            rows += looked.get() if looked.ready() else silent
+    told = [{"target": public(of), "state": state, "sentence": " ".join(words.split())} for of, state, words in rows]
+    lines = [shown("{state} {target} {sentence}".format_map(each)) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
 
 
 def sessions(queue: Queue) -> Answer:
     """List the open sessions of the database, the process of each, and how many tasks of this queue it has taken."""
-    told: list[dict[str, Any]] = [
-        {"session": each.session, "process": each.name, "host": each.host, "pid": each.pid, "program": each.program}
-        | {"since": moment(each.since), "taken": each.tasks, "oldest": moment(each.oldest), "gone": each.gone}
-        for each in queue.processes()
+    found, now = queue.processes(), queue.adapter.inspection.moment()
+    times = [{"since": moment(each.since), "oldest": moment(each.oldest)} for each in found]
+    told = [{"process": each.name} | each._asdict() | times for each, times in zip(found, times, strict=True)]
+    rows = [
+        {"session": each.session, "process": each.name, "since": spent(now - each.since, " ago"), "tasks": each.tasks}
+        | {"oldest": spent(each.oldest and now - each.oldest, " ago"), "gone": each.gone}
+        for each in found
     ]
-    return Answer(told, [[{name: each[name] for name in each if name not in OF_PROCESS} for each in told]])
+    return Answer(told, [rows])
 
 
 def schedules(queue: Queue) -> Answer:
     """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
     names = ("name", "spec", "last", "next", "task", "paused", "overdue")
-    return Answer([{name: getattr(each, name) for name in names} for each in queue.schedules()])
+    told = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
+    rows = [each | ({"spec": f"every {spent(each['spec'])}"} if type(each["spec"]) is float else {}) for each in told]
+    return Answer(told, [rows])
 
 
-def schedule(
-    queue: Queue,
-    what: Annotated[str, Argument(metavar="run|pause|resume")],
-    name: Annotated[str, Argument(help="The name of the schedule.")],
-    reason: Reason = None,
-    actor: Actor = None,
-) -> Answer:
+def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """Put the task of a schedule now, pause its firings, or resume them."""
-    if what not in ("run", "pause", "resume"):
-        raise typer.BadParameter(f"{what} is none of run, pause, resume")
     if not getattr(queue, f"{what}_schedule")(name, actor=actor, reason=reason):
         raise Error(f"{queue.name} has no schedule {name}: xq schedules lists them")
     return Answer({what: name}, [], f"{what}: the schedule {name}")
 
 
-def pause(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+def pause(queue: Queue, tube: o.Tube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """Stop all takes from a queue, or from one tube, until resume."""
     queue.pause(tube, actor=actor, reason=reason)
     return _paused(queue)
 
 
-def resume(queue: Queue, tube: Tube = None, reason: Reason = None, actor: Actor = None) -> Answer:
+def resume(queue: Queue, tube: o.Tube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """End a pause."""
     queue.resume(tube, actor=actor, reason=reason)
     return _paused(queue)
 
 
 def _paused(queue: Queue) -> Answer:
-    paused = queue.paused()
-    return Answer({"paused": paused}, [], f"paused: {pauses(paused) or 'nothing'}")
-
-
-# the installation, and what it counts
+    told = numbers(queue)
+    return Answer({"paused": told["paused"]}, [], held_up(told) or "nothing is paused")
 
 
 def sweep(queue: Queue) -> Answer:
@@ -145,14 +151,14 @@ def recount(queue: Queue) -> Answer:
     return Answer({"recounted": queue.name}, [], f"{queue.name} is counted anew")
 
 
-def reset(queue: Queue, yes: Yes = False) -> Answer:
+def reset(queue: Queue, yes: o.Yes = False) -> Answer:
     """Set the counters of transitions to zero. Those of the states stay."""
     ask(f"Set the counters of the transitions of {queue.name} to zero?", yes)
     queue.reset()
     return Answer({"reset": queue.name}, [], f"the transitions of {queue.name} are counted from now on")
 
 
-def truncate(queue: Queue, yes: Yes = False) -> Answer:
+def truncate(queue: Queue, yes: o.Yes = False) -> Answer:
     """Delete all tasks, in whatever state they are."""
     table = queue.adapter.store.table
     ask(f"Delete all {queue.count():,} tasks of {queue.name}, and their rows of the table {table}?", yes)
@@ -160,25 +166,14 @@ def truncate(queue: Queue, yes: Yes = False) -> Answer:
     return Answer({"deleted": n}, [], f"{n:,} tasks deleted")
 
 
-OnlineOption = Annotated[bool, Option("--online", help="Beside writers: none waits for longer than a second.")]
-
-
-def install(
-    queue: Queue,
-    online: OnlineOption = False,
-    plan: Annotated[bool, Option("--plan", help="Print the steps and their locks, and change nothing.")] = False,
-) -> Answer:
+def install(queue: Queue, online: o.Online = False, plan: o.Plan = False) -> Answer:
     """Create what the queue lacks in the database."""
     if steps := queue.install(online=online, plan=plan):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 
 
-def uninstall(
-    queue: Queue,
-    keep_columns: Annotated[bool, Option("--keep-columns", help="Leave the columns of xq's own.")] = False,
-    yes: Yes = False,
-) -> Answer:
+def uninstall(queue: Queue, keep_columns: o.KeepColumns = False, yes: o.Yes = False) -> Answer:
     """Remove what install has created, with all counters, the history, and the columns of xq's own."""
     columns = [] if keep_columns else [field.column for field in queue.adapter.tasks.table.own.values()]
     states = f", and drop its columns {' and '.join(columns)} with what they hold" if columns else ""
@@ -200,16 +195,16 @@ def ddl(queue: Queue) -> Answer:
 
 
 def upgrade(
-    url: Annotated[str, Argument(metavar="URL", help="the database, as sqlite:///app.db")],
+    url: o.Url,
     name: Annotated[str, Argument(metavar="TABLE", help="a table that is there")],
     status: Annotated[str, Option(help="The column of the state.")] = "status",
     field: Annotated[list[str] | None, Option(help="A column for a role, as runat=run_at; may be repeated.")] = None,
     features: Annotated[str, Option(help="Names, some with a value: keep,ttr=60,unique=WRT.")] = "",
     statuses: Annotated[str, Option(help="Your words for states: R=new,T=working,D=done.")] = "",
-    delete_done: Annotated[bool, Option("--delete-done", help="An ack deletes the row of a table with rows.")] = False,
-    online: OnlineOption = False,
-    yes: Yes = False,
-    json: Json = False,
+    delete_done: Annotated[bool, o.flag("--delete-done", help="An ack deletes the row of a table with rows.")] = False,
+    online: o.Online = False,
+    yes: o.Yes = False,
+    json: o.Json = False,
 ) -> None:
     """Make a plain table a queue: print its model in Python, and install it after asking."""
     from xq.adapters.peewee.tables import new_columns, source, upgraded, words

@@ -1,28 +1,24 @@
-"""What commands are called with: a TARGET, which names a queue, and the arguments and options that they share."""
+"""The TARGET of a command, which names a queue."""
 
 from __future__ import annotations
 
-import difflib
-import getpass
 import importlib
 import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from typer import Argument, BadParameter, Option, echo
+from typer import BadParameter, echo
 
 from xq.core.errors import BadValue, Error, shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # else it is imported when a command runs: --help does without
     from xq import handle
 
-    Queue: TypeAlias = handle.Queue[Any]
-else:  # it is imported when a command runs: --help does without
-    Queue = Any
+Queue: TypeAlias = "handle.Queue[Any]"
 
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
 ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
@@ -46,12 +42,10 @@ def found(text: str) -> Any:
                 "name one, as in xq worker module:function --queue URL#table"
             ) from error
         places = traceback.extract_tb(error.__traceback__)
-        names = dir(error.obj) if isinstance(error, AttributeError) else ()
-        near = difflib.get_close_matches(getattr(error, "name", None) or "", names)
         within = [each for each in places if each.filename not in ON_THE_WAY and not each.filename.startswith("<")]
         at = f" ({within[-1].filename}, line {within[-1].lineno})" if within else ""
-        what = f"{type(error).__name__}: {error}{at}{f'; is it {near[0]}?' if near else ''}"
-        raise BadValue(f"{text} cannot be imported from this directory: {what}") from error
+        what = f"{text} cannot be imported from this directory: {type(error).__name__}: {error}{at}"
+        raise BadValue(what) from error
 
 
 def queue_in(thing: Any, text: str) -> Queue:
@@ -94,8 +88,6 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
 
 def public(text: str) -> str:
     """Return a target without the password of a URL."""
-    if "://" not in text:
-        return text
     from xq.adapters.tubes import without_password
 
     return without_password(text)
@@ -103,11 +95,7 @@ def public(text: str) -> str:
 
 @contextmanager
 def connected(target: Queue | str) -> Iterator[Queue]:
-    """Use a queue, or the one that a target names, with a connection of its own.
-
-    Ends the program with 2 for a key, a filter or a cursor that is none, and with 1 if the database fails, or refuses
-    the task.
-    """
+    """Use a queue, or the one that a target names, with a connection of its own. Raises BadParameter and Error."""
     from xq.core.ports import REFUSALS, ErrorKind
 
     queue = queue_named(target) if isinstance(target, str) else target
@@ -120,37 +108,12 @@ def connected(target: Queue | str) -> Iterator[Queue]:
     except Exception as error:
         if isinstance(error, (Error, BrokenPipeError)) or (kind := store.classify(error)) is ErrorKind.NOT_DATABASE:
             raise
-        if kind in REFUSALS:
-            # MariaDB has a number before the reason, PostgreSQL the row behind it.
-            why = str(error.args[-1] if error.args else error).partition("\n")[0]
-            raise Error(f"the table of {queue.name} does not accept the task: {why}") from error
-        raise Error(f"the database of {queue.name} fails: {error}") from error
+        what = "table of {} does not accept the task" if kind in REFUSALS else "database of {} fails"
+        # MariaDB has a number before the reason, PostgreSQL the row behind it.
+        why = str(error.args[-1] if error.args else error).partition("\n")[0]
+        raise Error(f"the {what.format(queue.name)}: {why}") from error
 
 
 def key_of(queue: Queue, text: str | None) -> Any:
     """Return a key as the application has it; None if there is none."""
     return None if text is None else queue.adapter.tasks.key_in_text(text)
-
-
-# arguments and options
-
-
-def _or_the_user(actor: str | None) -> str | None:
-    """Return who acts: as given, or the user of the system; None if that has no name."""
-    with suppress(OSError, KeyError, ImportError):
-        return getpass.getuser() if actor is None else actor
-    return None
-
-
-TARGET = "module:Model, seen from the working directory; or a queue of a database, as sqlite:///app.db#orders"
-Target = Annotated[str, Argument(metavar="TARGET", help=TARGET)]
-Targets = Annotated[list[str], Argument(metavar="TARGET...", help=TARGET)]
-Key = Annotated[str, Argument(metavar="KEY", help="the key of a task; one of several parts is a JSON array")]
-AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one task")]
-Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
-Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
-Reason = Annotated[str | None, Option(help="Why, for the history.")]
-Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
-Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]
-Many = Annotated[int, Option("-n", min=1, help="At most this many.")]

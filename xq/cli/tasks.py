@@ -12,34 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xq.cli.output import Answer, Fields, Text, ask, block, moment, shown
-from xq.cli.targets import Actor, AnyKey, Key, Many, Queue, Reason, Wanted, Yes, key_of
+from xq.cli import options as o
+from xq.cli.output import Answer, Extra, Text, ask, block, moment, shown, spent
+from xq.cli.targets import Queue, key_of
 from xq.core.errors import BadValue, Error
-from xq.core.words import counted, lasting
+from xq.core.words import counted
 
 if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
+Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
 MOST = 200  # characters of a value that people see
 DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
-def put(
-    queue: Queue,
-    task: Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")],
-    delay: Annotated[float | None, Option(help="Seconds until it is ready.")] = None,
-    ttl: Annotated[float | None, Option(help="Seconds until it is dropped.")] = None,
-    ttr: Annotated[float | None, Option(help="Seconds that a worker has for it.")] = None,
-) -> Answer:
+def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, ttr: o.Ttr = None) -> Answer:
     """Put a task, and print its key; of the lines of stdin all, or none."""
-    given = {"delay": delay, "ttl": ttl, "ttr": ttr}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    texts = (
-        {f"line {at:,}: ": text for at, text in enumerate(sys.stdin, 1) if text.strip()} if task == "-" else {"": task}
-    )
-    tasks = [_object(text, where) for where, text in texts.items()]
+    given: dict[str, Any] = {"delay": delay, "ttl": ttl, "ttr": ttr}
+    texts = {f"line {at:,}: ": text for at, text in enumerate(sys.stdin, 1)} if task == "-" else {"": task}
+    tasks = [_object(text, where) for where, text in texts.items() if text.strip() or not where]
     try:
-        put = queue.put_many(tasks, **options)
+        put = queue.put_many(tasks, **{name: value for name, value in given.items() if value is not None})
     except BadValue as error:
         raise Error(str(error)) from error
     if task == "-":
@@ -58,24 +51,14 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-# looking
-
-
-def peek(queue: Queue, key: Key) -> Answer:
+def peek(queue: Queue, key: o.Key) -> Answer:
     """Show one task: the first 200 characters of each value, the whole with --json."""
     told = described(queue, queue.peek(key_of(queue, key)))
-    first, *traceback = str(told["fields"].get(queue.roles.get("error")) or "").strip().splitlines() or [""]
-    fields = told["fields"] | ({queue.roles["error"]: first} if traceback else {})
-    texts = {name: shown(_cell(queue, name, value)) for name, value in fields.items()}
-    return Answer(told, [*block({"state": told["state"], **texts}), *map(shown, traceback)])
+    traceback = str(told["fields"].get(queue.roles.get("error")) or "").strip().splitlines()[1:]
+    return Answer(told, [*block({"state": told["state"], **_cells(queue, told["fields"])}), *map(shown, traceback)])
 
 
-def list_(
-    queue: Queue,
-    wanted: Wanted = "",
-    n: Many = 50,
-    after: Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")] = None,
-) -> Answer:
+def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = None) -> Answer:
     """List the tasks that a filter means: those of one state in the order of takes, else the newest first.
 
     The table has the first 200 characters of each value, and --json the whole.
@@ -88,25 +71,18 @@ def list_(
     return Answer(content, table(queue, told), "" if told and page.ended else words)
 
 
-def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
+def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
     """Show the tasks that failed, in groups: those with the same class of error and the same message.
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
     groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
-    told = [
-        {**vars(group), "key": _key(group.key), "first": moment(group.first), "last": moment(group.last)}
-        for group in groups
-    ]
+    told = [vars(one) | {"key": _key(one.key), "first": moment(one.first), "last": moment(one.last)} for one in groups]
     rows = [
-        {
-            "tasks": group.count if groups.ended else counted(group.count, False),
-            "states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in group.states.items()),
-            "error": Text(group.title),
-            "last": f"{spent(now - group.last)} ago" if group.last else "",
-            "filter": group.filter,
-        }
-        for group in groups
+        {"tasks": counted(one.count, groups.ended)}
+        | {"states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in one.states.items())}
+        | {"error": Text(one.title), "last": spent(one.last and now - one.last, " ago"), "filter": one.filter}
+        for one in groups
     ]
     words = f"{'' if groups else 'no task has failed: '}looked at {groups.looked:,} rows, buried tasks first"
     words += "" if groups.ended else "; there are more: a filter, as state:B, selects others"
@@ -114,38 +90,25 @@ def failures(queue: Queue, wanted: Wanted = "", n: Many = 20) -> Answer:
     return Answer(content, [rows], "" if groups and groups.ended else words)
 
 
-def history(
-    queue: Queue,
-    key: AnyKey = None,
-    n: Annotated[int, Option("-n", min=1, max=10_000, help="At most this many.")] = 1_000,
-    before: Annotated[int | None, Option(metavar="ID", help="Those before this transition.")] = None,
-) -> Answer:
+def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Before = None) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
     found = queue.adapter.inspection.last(n + 1, one := key_of(queue, key), before)
     if one is not None and not found:
         queue.peek(one)  # raises NotFound
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
-    rows = [
-        {"at": exactly(each["at"]), "key": key_text(each["key"])}
-        | {name: each[name] for name in ("tube", "source", "target", "event", "attempt")}
-        | {"after": spent(each["seconds_in_source"]), "by": Text(by(each))}
-        for each in told
-    ]
+    rows = [transition_row(each) | {"after": spent(each["seconds_in_source"])} for each in told]
     return Answer(told, [rows], f"there are earlier ones: --before {told[0]['id']}" if len(found) > n else "")
-
-
-# moving
 
 
 def dig(
     queue: Queue,
-    key: AnyKey = None,
-    n: Annotated[int | None, Option("-n", min=1, help="This many, the oldest first.")] = None,
-    every: Annotated[bool, Option("--all", help="All buried tasks.")] = False,
-    reason: Reason = None,
-    actor: Actor = None,
+    key: o.AnyKey = None,
+    n: o.Oldest = None,
+    every: o.Every = False,
+    reason: o.Reason = None,
+    actor: o.Actor = None,
 ) -> Answer:
-    """Make buried tasks ready again: one by its key, or the oldest ones. Their attempts count on."""
+    """Make buried tasks ready again: one by its key, the oldest ones, or --all. Their attempts count on."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
     one = key_of(queue, key)
@@ -156,16 +119,14 @@ def dig(
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
     """Return the command that moves one task."""
 
-    def move(queue: Queue, key: Key, reason: Reason = None, actor: Actor = None, yes: Yes = False) -> Answer:
-        from xq.operators.operations import act_on
+    def move(queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False) -> Answer:
+        from xq.operators.operations import ACTS, act_on
 
-        task = key_of(queue, key)
-        if name in DESTROY:
-            state = described(queue, queue.peek(task))["state"]
-            ask(
-                f"{name.capitalize()} task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}?",
-                yes,
-            )
+        task, asks = key_of(queue, key), name in DESTROY
+        state = described(queue, queue.peek(task))["state"] if asks else None
+        if asks and state in queue.machine.sources(ACTS[name]):  # else the call refuses
+            what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}"
+            ask(f"{name.capitalize()} {what}?", yes)
         with queue.acting(actor, reason):
             return _moved(queue, [act_on(queue, name, task)], done)
 
@@ -194,27 +155,25 @@ def act(
     queue: Queue,
     event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
     filter: Annotated[str, Argument(metavar="[FILTER]", help="which tasks, as 'state:buried error:Timeout'")] = "",
-    every: Annotated[bool, Option("--all", help="All tasks, without a filter.")] = False,
-    reason: Reason = None,
-    actor: Actor = None,
-    delay: Annotated[float | None, Option(help="Seconds until the tasks are ready.")] = None,
+    every: o.Every = False,
+    reason: o.Reason = None,
+    actor: o.Actor = None,
+    delay: o.Delay = None,
     chunk: Annotated[int, Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show what would move, and move nothing.")] = False,
-    yes: Yes = False,
+    dry_run: Annotated[bool, o.flag("--dry-run", help="Show what would move, and move nothing.")] = False,
+    yes: o.Yes = False,
 ) -> Answer:
     """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks. Ctrl-C ends it after its chunk."""
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
-    options: dict[str, Any] = {} if delay is None else {"delay": delay}
+    options = {} if delay is None else {"delay": delay}
     operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
     if dry_run:
-        told = [described(queue, each) for each in preview.tasks]
-        numbers = {"n": preview.n, "exact": preview.exact, "looked": preview.looked}
-        looked = f", looked at {preview.looked:,} rows" if preview.looked else ""
-        content = {"event": event, "filter": filter, **numbers, "tasks": told}
-        return Answer(content, table(queue, told), f"{event} would move {n} tasks{looked}")
+        told = [described(queue, *each) for each in zip(preview.tasks, preview.since, strict=True)]
+        content = {"event": event, "filter": filter, "n": preview.n, "exact": preview.exact, "looked": preview.looked}
+        return Answer(content | {"tasks": told}, table(queue, told), f"{event} would move {n} tasks")
     if event in DESTROY or sys.stdin.isatty():
         ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event, 'their rows')}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)
@@ -241,16 +200,13 @@ def _run(operation: Operation[Any], chunks: float | None) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-# tasks and transitions, as documents and in tables
-
-
 def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, Any]:
     """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
     adapter, roles = queue.adapter, queue.roles
     fields = dict(adapter.tasks.data(task))
-    for name in (roles.get("runat", ""), roles.get("deadline", "")):  # only these are known to be UTC
-        if isinstance(at := fields.get(name), datetime) and not at.tzinfo:
-            fields[name] = at.replace(tzinfo=UTC)
+    for name in {roles.get("runat", ""), roles.get("deadline", "")} & fields.keys():  # only these are known to be UTC
+        at = fields[name]  # a number that is beyond the calendar stays one
+        fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
     parts = tuple(fields[name] for name in adapter.store.key)
     told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": adapter.state_of(fields[roles["status"]])}
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
@@ -268,18 +224,18 @@ def key_text(key: Any) -> str:
     return parser.dumps(key, default=str) if isinstance(key, list) else str(key)
 
 
-def _cell(queue: Queue, name: str, value: Any) -> Any:
-    """Return the value of a field for a table: of a text the first line, since an error ends in a traceback."""
-    if isinstance(value, (int, float)):
-        timed = name in (queue.roles.get("runat"), queue.roles.get("deadline"))
-        return (moment(value) if timed else None) or value  # a number that is beyond the calendar stays one
-    return None if value is None else Text(shown(value, MOST))
+def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields for people: errors without a traceback, of a text the first 200 characters."""
+    name = queue.roles.get("error", "")
+    error = {name: str(fields[name]).strip().partition("\n")[0]} if fields.get(name) else {}
+    whole = (int, float, datetime, type(None))
+    return {of: each if isinstance(each, whole) else Text(shown(each, MOST)) for of, each in (fields | error).items()}
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return tasks as a table: key, state, age, error, attempts, the session of taken ones, and other fields.
 
-    Without empty ones, and of the columns of xq's own without all but the error and the attempts.
+    Of the columns of xq's own it has only the error and the attempts.
     """
     roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
     taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
@@ -288,18 +244,13 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
     hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
-        lines = {
-            name: value.strip().partition("\n")[0] if isinstance(value, str) else value
-            for name, value in each["fields"].items()
-        }
-        since, key = each.get("since"), key_text(each["key"])
+        cells, key, since = _cells(queue, each["fields"]), key_text(each["key"]), each.get("since")
         row = {"key": key, "state": each["state"], "age": spent(since and now - since.timestamp())}
-        row |= {role: _cell(queue, name, lines[name]) for role, name in first.items()} | {"session": taken.get(key)}
+        row |= {role: cells.get(name) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
-        others = {name: _cell(queue, name, value) for name, value in lines.items() if name not in without}
+        others = {name: Extra(shown(cell)) for name, cell in cells.items() if name not in without}
         # A field that is named as one of these has a dot before it.
-        cells = {f".{name}" if name in row else name: cell for name, cell in others.items() if cell not in (None, "")}
-        rows.append(row | {"fields": Fields(cells)})
+        rows.append(row | {f".{name}" if name in row else name: cell for name, cell in others.items()})
     return [rows]
 
 
@@ -310,14 +261,8 @@ def transition(queue: Queue, row: Any) -> dict[str, Any]:
     return told | {name: getattr(row, name) for name in names}
 
 
-def exactly(at: datetime) -> str:
-    return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def spent(seconds: float | None) -> str:
-    return "" if seconds is None else lasting(seconds)
-
-
-def by(told: dict[str, Any]) -> str:
-    """Return who made a transition, and why."""
-    return ": ".join(filter(None, (told["actor"], told["reason"])))
+def transition_row(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a transition for people."""
+    row = {"at": told["at"].strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], "key": key_text(told["key"])}
+    row |= {"move": f"{told['source']}-{told['target']}"} | {name: told[name] for name in ("event", "tube", "attempt")}
+    return row | {"by": Text(": ".join(filter(None, (told["actor"], told["reason"]))))}

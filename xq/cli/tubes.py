@@ -7,25 +7,24 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from xq.cli.output import Answer, ask, json_text, shown
+from xq.cli import options as o
+from xq.cli.output import Answer, ask, block
 from xq.cli.queues import data, pairs
-from xq.cli.targets import Json, Yes
 
 # What each method of a tube is called with. Those that destroy ask first.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
 ON_A_TUBE |= dict.fromkeys(("statistics", "truncate", "drop"), "")
 DESTROY = ("release", "delete", "truncate", "drop")
 DONE = {"kick": "kicked", "truncate": "deleted", "drop": "dropped"}
-COLUMNS = ("type", "total", "ready", "taken", "buried", "delayed", "done")
 
 
 def tubes(
-    url: Annotated[str, Argument(metavar="URL", help="the database, as sqlite:///app.db")],
+    url: o.Url,
     command: Annotated[str, Argument(help=f"list, create, {', '.join(ON_A_TUBE)}")] = "list",
     tube: Annotated[str, Argument(metavar="[TUBE]")] = "",
     given: Annotated[list[str] | None, Argument(metavar="[...]", help="as the command takes it")] = None,
-    yes: Yes = False,
-    json: Json = False,
+    yes: o.Yes = False,
+    json: o.Json = False,
 ) -> None:
     """List the tubes of a database, or run a command on one: xq tubes URL put mail '{"to": "a@example.org"}'."""
     from xq import Tubes
@@ -41,15 +40,11 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
 
         model = TubeRecords(all_tubes.database).model
         known = model.select(model.name, model.type).order_by(model.name).tuples() if model.table_exists() else ()
-        kinds, tube = dict[str, str](known), all_tubes.tube
         told = {
-            each: {"type": kind} | (tube[each].statistics()["tasks"] if kind in all_tubes.driver else {})
-            for each, kind in kinds.items()
+            each: {"type": kind} | (all_tubes.tube[each].statistics()["tasks"] if kind in all_tubes.driver else {})
+            for each, kind in known
         }
-        missing = "{}: its type {!r} is registered in its own program only"
-        hidden = [missing.format(each, kind) for each, kind in kinds.items() if kind not in all_tubes.driver]
-        rows = [{"tube": name} | {each: of.get(each) for each in COLUMNS} for name, of in told.items()]
-        return Answer(told, [rows], "\n".join(hidden))
+        return Answer(told, [[{"tube": each, **of} for each, of in told.items()]])
     wanted = "TYPE [NAME=VALUE ...]" if command == "create" else ON_A_TUBE.get(command)
     if wanted is None:
         raise typer.BadParameter(f"there is no {command!r}: there are list, create, {', '.join(ON_A_TUBE)}")
@@ -63,5 +58,4 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
         ask(f"{command.capitalize()} {' '.join([*given, 'of'] if given else ['all of'])} the tube {name}?", yes)
     result = getattr(tube, command)(*map(data, given))
     told = {DONE[command]: result} if command in DONE else result if command == "statistics" else result._asdict()
-    line = json_text(told) if command == "statistics" else " ".join(f"{one}={shown(told[one])}" for one in told)
-    return Answer(told, [line])
+    return Answer(told, [*block(told)])

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from xq.cli.output import Answer, Text, json_text, lines_of, shown
-from xq.cli.queues import pauses
-from xq.cli.targets import AnyKey, Json, Key, Queue, Target, Wanted, connected, key_of
-from xq.cli.tasks import by, described, exactly, key_text, spent, transition
-from xq.cli.tasks import table as tasks
-from xq.core.words import NAMES
+from xq.cli import options as o
+from xq.cli.output import Answer, json_text, lines_of, shown
+from xq.cli.queues import counted, numbers
+from xq.cli.targets import Queue, connected, key_of
+from xq.cli.tasks import failures, list_, transition, transition_row
 
 PAUSE = 0.25  # seconds between two looks of tail
 AT_ONCE = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
-SPAN = 10  # looks over which rates are computed
+SOON = 60  # seconds within which a ready task is taken, or the screen says that none was
+SPAN = 10  # looks, over which top counts its rates
 ROWS = 10  # tasks and errors that are shown
+NAMED = ("tube", "attempt", "by")  # values of a line of tail that have their names before them
 
-Looks = deque[tuple[float, Counter[str]]]  # when each was, and how often each transition had been made
+Looks = deque[tuple[float, Mapping[str, int]]]  # (monotonic time, number of each transition)
 
 
-def tail(
-    target: Target,
-    key: AnyKey = None,
-    n: Annotated[int, Option("-n", min=0, help="Begin with this many of the last transitions.")] = 10,
-    once: Annotated[bool, Option("--once", help="Do not wait for more.")] = False,
-    json: Annotated[bool, Option("--json", help="Print a JSON document in each line.")] = False,
-) -> None:
+def tail(target: o.Target, key: o.AnyKey = None, n: o.First = 10, once: o.Once = False, json: o.Json = False) -> None:
     """Follow the transitions of a queue, or of one task, as they commit. Needs the feature history."""
     with connected(target) as queue:
         for row in _transitions(queue, n, once, key_of(queue, key)):
             told = transition(queue, row)
-            more = {name: told[name] for name in ("tube", "attempt")} | {"by": by(told)}
-            line = f"{exactly(told['at'])} {key_text(told['key'])} {told['source']}-{told['target']} {told['event']}"
-            line += "".join(f" {name}={shown(value)}" for name, value in more.items() if value)
+            cells = {name: shown(value) for name, value in transition_row(told).items() if value}
+            line = " ".join(f"{name}={cell}" if name in NAMED else cell for name, cell in cells.items())
             print(json_text(told, indent=None) if json else line, flush=True)
 
 
@@ -65,7 +57,7 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
         time.sleep(PAUSE)
 
 
-def why(queue: Queue, key: Key) -> Answer:
+def why(queue: Queue, key: o.Key) -> Answer:
     """Print why a task is not running."""
     told = queue.why(key_of(queue, key))
     return Answer(told, told)
@@ -79,82 +71,50 @@ def doctor(queue: Queue) -> Answer:
     return Answer([each._asdict() for each in found], lines, "" if found else "nothing is wrong", int(wrong))
 
 
-# live
-
-
 def top(
-    target: Target,
-    wanted: Wanted = "state:R",
-    every: Annotated[float, Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, Option("--once", help="Look once, and end.")] = False,
-    json: Json = False,
+    target: o.Target, wanted: o.Wanted = "state:R", every: o.Pause = 1.0, once: o.Once = False, json: o.Json = False
 ) -> None:
-    """Show a queue live: numbers, rates, waits, and the first tasks of a filter. Ctrl-C ends it."""
+    """Show a queue live: health, numbers, rates, errors, and the first tasks of a filter. Ctrl-C ends it."""
+    looks = Looks(maxlen=SPAN)
     with connected(target) as queue:
-        looks = Looks(maxlen=SPAN)
         if once or json or not sys.stdout.isatty():
-            told = _look(queue, wanted, looks)
-            return Answer(told, _screen(queue, told)).print(json)
+            return _look(queue, wanted, looks).print(json)
         from rich.live import Live
-        from rich.text import Text as Line
+        from rich.text import Text
 
         with suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=True) as live:
             while True:
-                lines = lines_of(_screen(queue, _look(queue, wanted, looks)), live.console.width)
-                live.update(Line("\n".join(lines)), refresh=True)
+                lines = lines_of(_look(queue, wanted, looks).lines or [], live.console.width)
+                live.update(Text("\n".join(lines)), refresh=True)
                 time.sleep(every)
 
 
-def _look(queue: Queue, wanted: str, looks: Looks) -> dict[str, Any]:
-    """Return what top shows, with rates since the first of the last looks."""
-    inspection = queue.adapter.inspection
-    numbers, pauses, _, oldest, standstill = inspection.snapshot()
-    looks.append((time.monotonic(), Counter(numbers.transition)))
+def _rates(looks: Looks, state: str) -> dict[str, str]:
+    """Return how many tasks a second have entered and left a state; nothing after one look."""
     (began, first), (now, last) = looks[0], looks[-1]
-    times = inspection.times() if queue.machine.settings.history is not None else {}
-    failed = queue.failures("state:buried", ROWS) if "error" in queue.roles and "B" in queue.machine.states else []
-    page = queue.find(wanted, ROWS)
+    moved = [(name.split("-"), n - first[name]) for name, n in last.items()]
     return {
-        "counts": numbers.counts,
-        "per_second": {name: (n - first[name]) / (now - began) for name, n in last.items() if now > began},
-        "seconds_in_state": {
-            name: {"p50": of[50].seconds, "p99": of[99].seconds, "exact": of[99].exact} for name, of in times.items()
-        },
-        "oldest_ready": oldest and oldest.seconds,
-        "oldest_ready_exact": oldest and oldest.exact,
-        "standstill": standstill,
-        "sessions": len(inspection.online()),
-        "paused": [pause.tube for pause in pauses],
-        "errors": {group.title: group.count for group in failed},
-        "filter": wanted,
-        "tasks": [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)],
+        title: f"{sum(n for ends, n in moved if ends[side] == state) / (now - began):,.1f}"
+        for title, side in (("in/s", 1), ("out/s", 0))
+        if now > began
     }
 
 
-def _screen(queue: Queue, told: dict[str, Any]) -> Iterator[Any]:
-    """Yield lines and tables."""
-    from xq.operators.doctor import LONG
-    from xq.operators.inspection import Age
-
-    rates, age = told["per_second"], Age(told["oldest_ready"], told["oldest_ready_exact"])
-    since = f"   oldest ready: {age}" if told["counts"]["R"] and age.exact is not None else ""
-    since += f"   none taken for {spent(told['standstill'])}" if told["standstill"] >= LONG else ""
-    paused = f"   paused: {pauses(told['paused'])}" if told["paused"] else ""
-    yield f"{queue.name}   {told['sessions']} sessions{since}{paused}\n"
-
-    def rate(*ends: str) -> str:
-        found = [each for name, each in rates.items() if name.startswith(ends[0]) and name.endswith(ends[1])]
-        return f"{sum(found):,.1f}" if rates else "–"  # one look knows no rates
-
-    yield [
-        {"state": f"{state} {NAMES.get(state, '')}", "tasks": n}
-        | {"in/s": rate("", f"-{state}"), "out/s": rate(f"{state}-", "")}
-        | {name: f"{Age(of[name], of['exact'])}" if of else "" for name in ("p50", "p99")}
-        for state, n in told["counts"].items()
-        for of in [told["seconds_in_state"].get(state)]
-    ]
-    if told["errors"]:
-        yield ""
-        yield [{"buried": n, "error": Text(error)} for error, n in told["errors"].items()]
-    yield f"\n{told['filter']}"
-    yield from tasks(queue, told["tasks"])
+def _look(queue: Queue, wanted: str, looks: Looks) -> Answer:
+    """Return what health, stats, failures and list say of a queue, with rates and percentiles of time."""
+    inspection, parts = queue.adapter.inspection, {}
+    times = inspection.times() if queue.machine.settings.history is not None else {}
+    spans = {state: {f"p{at}": age for at, age in of.items()} for state, of in times.items()}
+    sentence, sessions = queue.health(max_age=SOON).sentence, len(inspection.online())
+    told = numbers(queue) | {"sentence": sentence, "sessions": sessions, "seconds_in_state": spans}
+    looks.append((time.monotonic(), told["transition"]))
+    states = [(row["state"][0], row) for row in counted({**told, "tube": {}}, "state", "counts")]
+    rows = [row | _rates(looks, state) | spans.get(state, {}) for state, row in states]
+    lines = [f"{queue.name}   {sentence}; sessions: {sessions}", "", rows]
+    if "error" in queue.roles and "B" in queue.machine.states:
+        parts["failures"] = failures(queue, "state:buried", ROWS)
+    parts["list"] = list_(queue, wanted, ROWS)
+    for name, part in parts.items():
+        told[name] = part.content
+        lines += ["", *(part.lines or ())]
+    return Answer(told, lines)

@@ -5,28 +5,29 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
+from xq.cli import options as o
 from xq.cli.output import say
-from xq.cli.targets import TARGET, Targets, all_of, found, queue_in, queue_named
+from xq.cli.targets import all_of, found, queue_in, queue_named
 from xq.core.errors import Error
 
-ALL = f"{TARGET}; or sqlite:///app.db: all queues and tubes that it has"
+ALL = f"{o.TARGET}; or sqlite:///app.db: all queues and tubes that it has"
 TOKEN = "What to log in with. Better than here: in the environment."
 HELP = "module:handler, decorated by @Page.xq.worker; or a queue"
 Several = list[str] | None
 LINES = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # of the log
 
 
-def metrics(targets: Targets) -> None:
+def metrics(targets: o.Targets) -> None:
     """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
     from xq.metrics import Metrics
 
-    read = Metrics([queue_named(target) for target in targets], past=True, fresh_for=60)
+    read = Metrics([queue for target in targets for queue in all_of(target)], past=True, fresh_for=60)
     body, _ = read.scrape()
     print(body.decode(), end="")
     if failed := read.failed():
@@ -39,7 +40,7 @@ def worker(
     workers: Annotated[int | None, Option(min=1, help="How many tasks at a time.")] = None,
     kind: Annotated[str | None, Option(help="thread, process or asyncio.")] = None,
     tube: Annotated[list[str] | None, Option("--tube", "-t", help="Only this tube; may be repeated.")] = None,
-    until_empty: Annotated[bool, Option("--until-empty", help="End when no task is ready.")] = False,
+    until_empty: Annotated[bool, o.flag("--until-empty", help="End when no task is ready.")] = False,
     max_tasks: Annotated[int | None, Option(min=1, help="End after this many tasks.")] = None,
     metrics_port: Annotated[int | None, Option(min=0, max=65535, help="Serve /metrics here; 0: any port.")] = None,
     metrics_host: Annotated[str, Option(help="The address of that port.")] = "127.0.0.1",
@@ -64,12 +65,11 @@ def worker(
             each.options = replace(each.options, **options).checked(each.queue, each.function)
         alone = isinstance(thing, Worker)
         assignments += [assignment_of(thing, None, tube)] if alone else assignments_of(handlers[0].queue, None, tube)
-    serves: AbstractContextManager[object] = nullcontext()
-    if metrics_port is not None:
-        from xq.metrics import serving
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            from xq.metrics import serving
 
-        serves = serving([each.worker for each in assignments], metrics_host, metrics_port)
-    with serves:
+            stack.enter_context(serving([each.worker for each in assignments], metrics_host, metrics_port))
         run_assignments(assignments, until_empty, max_tasks)
 
 
@@ -79,7 +79,7 @@ def serve(
     host: Annotated[str, Option(help="The address to listen on. Others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8320,
     token: Annotated[str | None, Option(envvar="XQ_TOKEN", help=TOKEN)] = None,
-    read_only: Annotated[bool, Option("--read-only", help="Show, and change nothing.")] = False,
+    read_only: Annotated[bool, o.flag("--read-only", help="Show, and change nothing.")] = False,
     name: Annotated[str | None, Option(help="What this environment is called, as production.")] = None,
     colour: Annotated[str | None, Option(help="The colour of this environment, as '#b3261e'.")] = None,
     hosts: Annotated[Several, Option("--allow-host", help="A name by which browsers reach it.")] = None,
@@ -97,10 +97,7 @@ def serve(
     from xq.serve.login import is_loopback
 
     if not is_loopback(host) and not token:
-        raise Error(
-            f"{host} is reached from other machines, so the console needs a token: set XQ_TOKEN in the "
-            "environment, to at least 16 characters that cannot be guessed"
-        )
+        raise Error(f"{host} is for other machines, so the console needs a token: set XQ_TOKEN in the environment")
     options = {name: each for name, each in context.params.items() if name not in ("targets", "host", "port")}
     shown = [each for target in targets for each in _shown(target)]
     options |= {"token": token or None, "hosts": [*(hosts or ()), host], "proxies": proxies or (), "hide": hide or ()}
@@ -111,9 +108,8 @@ def serve(
         raise Error(f"{host}:{port} cannot be listened on: {error.strerror}") from error
     logging.basicConfig(level=logging.INFO, format=LINES)
 
-    config = uvicorn.Config(console, log_level="warning", server_header=False)
+    config = uvicorn.Config(console, log_level="warning", server_header=False, timeout_graceful_shutdown=1)
     config.proxy_headers = False  # the console itself decides whose headers it believes
-    config.timeout_graceful_shutdown = 1
     below = f"{console.settings.root}/"
     say(f"the console: http://{f'[{host}]' if is_ipv6 else host}:{listening.getsockname()[1]}{below}  (Ctrl-C ends it)")
     uvicorn.Server(config).run([listening])
