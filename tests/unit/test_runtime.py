@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from xq.cli import watch
 from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
 from xq.runtime.workers.lines import Lines
@@ -85,3 +86,9 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occu
     begun, row = charts.Past(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
     begun.begin(60.0, 1_000.0, {"X-R": 1}, [row])
     assert [*begun] == [(30.0, (0, 0, 0)), (45.0, (1, 0, 0))], "the bucket of the first transition"
+
+
+def test_top_says_how_many_tasks_a_second_enter_and_leave_a_state():
+    looks = [(0.0, {"0-R": 1}), (2.0, {"0-R": 5, "R-T": 2})]
+    assert watch._rates(looks, "R") == {"in/s": "2.0", "out/s": "1.0"}
+    assert watch._rates(looks[:1], "R") == {}

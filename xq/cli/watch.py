@@ -92,7 +92,7 @@ def top(
 def _rates(looks: Looks, state: str) -> dict[str, str]:
     """Return how many tasks a second have entered and left a state; nothing after one look."""
     (began, first), (now, last) = looks[0], looks[-1]
-    moved = [(name.split("-"), n - first[name]) for name, n in last.items()]
+    moved = [(name.split("-"), n - first.get(name, 0)) for name, n in last.items()]
     return {
         title: f"{sum(n for ends, n in moved if ends[side] == state) / (now - began):,.1f}"
         for title, side in (("in/s", 1), ("out/s", 0))
