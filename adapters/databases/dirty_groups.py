@@ -2,8 +2,11 @@
 
 A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
 trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
-of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
-they have read. A head is right as long as its group is not dirty.
+of its group. Takes and sweeps refresh dirty groups: they lock the rows and the heads, find the first tasks, and delete
+the rows. A head is right as long as its group is not dirty.
+
+Two connections that refresh at once do different groups, as takes do: each skips those of which another one has locked
+a row or the head. No step waits for a lock.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from xq.adapters.databases.groups import Groups
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DIRTY = "dirty_groups"
-MANY = 1_000  # rows to refresh at once
+MANY = 999  # rows to refresh at once: given a list of 1,000 keys, MariaDB scans the table, and locks all of its rows
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
@@ -62,7 +66,7 @@ class ServerGroups(Groups):
 
     @abstractmethod
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Insert the missing heads of these groups. Raises an error of the kind LOCKED if that would wait."""
+        """Insert the missing heads of these groups, except those that another transaction is inserting."""
 
     @abstractmethod
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
@@ -169,14 +173,16 @@ class ServerGroups(Groups):
         refresh: Callable[[Connections, Sequence[DirtyGroup]], int],
         dirty: Sequence[DirtyGroup],
     ) -> int:
-        """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
+        """Refresh these. If that would wait for a lock, refresh each half of the groups on its own."""
         try:
             return transaction(lambda: refresh(store, dirty))
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
         each = _one_by_one(dirty)
-        return sum(self._refresh_each(store, transaction, refresh, of_one) for of_one in each) if len(each) > 1 else 0
+        half = len(each) // 2
+        parts = (list(chain(*part)) for part in (each[:half], each[half:]))
+        return sum(self._refresh_each(store, transaction, refresh, part) for part in parts) if half else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
         """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
@@ -191,13 +197,24 @@ class ServerGroups(Groups):
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
+    def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
+        """Lock these rows, and return those of the groups of which no other connection has deleted or locked one.
+
+        Another connection that has refreshed a group may have seen more of it than this transaction does.
+        """
+        there = self.there(store, dirty)
+        lost = {one.utube for one in dirty if one.id not in there}
+        return [one for one in dirty if one.utube not in lost]
+
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
-        ids = ", ".join(str(one.id) for one in dirty)
-        these = (
-            f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
-        )
-        return {id for (id,) in store.execute(these)} if dirty else set()
+        ids = [one.id for one in dirty]
+        these = f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id {self.in_ids(ids)}{self.of.lock} SKIP LOCKED"
+        return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
+
+    def in_ids(self, ids: Sequence[int]) -> str:
+        """Return the condition after `id` that it is one of these, whose values are in :ids."""
+        return f"IN ({', '.join(map(str, ids))})"
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool = False) -> int:
         """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.

@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from tests.conftest import SERVERS
+from tests.steps import elsewhere, isolate
 from tests.support.trips import (
     awaited_ack,
     counter_of,
@@ -24,6 +26,7 @@ from tests.support.trips import (
     timed,
     upkeep,
 )
+from xq.adapters.databases.dirty_groups import MANY
 
 EXPECTED = {
     "sqlite": """
@@ -227,12 +230,12 @@ take, 250 sessions are dead                     23/23/9      23/23/9
     "postgres": """
                                                 timers       and utube
 take, nothing is to do                          2/2/2        2/2/2
-take, a new group is dirty                      2/2/2        10/10/4
+take, a new group is dirty                      2/2/2        9/9/4
 take, a group is dirty                          2/2/2        4/4/4
-take, 2500 groups are dirty                     2/2/2        10/10/4
-take, 2500 delayed tasks are due                5/5/5        13/13/7
-take, 2500 tasks have expired                   9/9/9, none  34/34/22, none
-take, 2500 before it in its group have expired  5/5/5        30/30/24
+take, 2500 groups are dirty                     2/2/2        9/9/4
+take, 2500 delayed tasks are due                5/5/5        12/12/7
+take, 2500 tasks have expired                   9/9/9, none  37/37/22, none
+take, 2500 before it in its group have expired  5/5/5        29/29/24
 take, 250 sessions are dead                     30/30/15     32/32/17
 """,
     "mariadb": """
@@ -241,9 +244,9 @@ take, nothing is to do                          2/2/2          2/2/2
 take, a new group is dirty                      2/2/2          12/12/4
 take, a group is dirty                          2/2/2          11/11/4
 take, 2500 groups are dirty                     2/2/2          12/12/4
-take, 2500 delayed tasks are due                12/12/5        22/22/7
-take, 2500 tasks have expired                   16/16/9, none  53/53/22, none
-take, 2500 before it in its group have expired  12/12/5        142/142/44
+take, 2500 delayed tasks are due                13/13/5        23/23/7
+take, 2500 tasks have expired                   17/17/9, none  56/56/22, none
+take, 2500 before it in its group have expired  13/13/5        144/144/44
 take, 250 sessions are dead                     26/26/14       28/28/16
 """,
 }
@@ -256,6 +259,46 @@ def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, m
     queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
     found = {of: upkeep(counter, queue) for of, queue in queues.items()}
     assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+A_FEW = 40  # statements: those of a batch of groups, or two, and of no group alone
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+
+
+@ON_SERVERS
+def test_takes_that_meet_refresh_different_groups_a_batch_each(shared_db, monkeypatch):
+    shared_db.close()
+    counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
+    groups = queue._database.dialect.groups
+    place = groups.place
+
+    def placed(*args):
+        place(*args)
+        monkeypatch.setattr(groups, "place", place)
+        with counter.counting() as trips:
+            assert elsewhere(shared_db, queue.take)  # while this one has locked the groups before it
+        assert trips.statements < A_FEW
+
+    assert queue.take() is None
+    with counter.alone():
+        queue.put_many([{"n": n} for n in range(2 * MANY)])
+        monkeypatch.setattr(groups, "place", placed)
+        assert queue.take()
+    assert groups.place is place
+
+
+@ON_SERVERS
+def test_groups_whose_heads_an_open_transaction_has_inserted_are_skipped_together(shared_db, monkeypatch):
+    isolate(shared_db, "READ COMMITTED")  # else MariaDB locks gaps
+    counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
+    assert queue.take() is None
+    with counter.alone(), shared_db.atomic():
+        queue.put_many([{"n": n} for n in range(100)])
+        assert queue.take()
+        with counter.counting() as trips:
+            found = elsewhere(shared_db, lambda: (queue.put_many([{"n": n} for n in range(500)]), queue.take_many(500)))
+    assert [task.n for task in found[1]] == list(range(100, 500))
+    assert trips.statements < A_FEW
 
 
 # The seconds to count, and the most statements in these: MariaDB is polled while a caller waits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Connections
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
+    "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF"
+)
 
 
 class MariadbGroups(ServerGroups):
@@ -69,9 +72,12 @@ class MariadbGroups(ServerGroups):
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
-        adding = self.of.on_conflict("utube", "taken = taken")
-        store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
+        unless_there = self.of.on_conflict("utube", "taken = taken")
+        each = (
+            f"INSERT INTO {self.heads} (utube, taken) VALUES ({self.of.literal(utube)}, 0){unless_there}; "
+            for utube in utubes
+        )
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {''.join(each)}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
@@ -98,18 +104,12 @@ class MariadbGroups(ServerGroups):
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
-        locked, there = self.locked(store, dirty), self.there(store, dirty)
-        # If another connection refreshed some meanwhile, it may have seen more than this transaction does.
-        lost = {one.utube for one in dirty if one.id not in there}
-        sure = [utube for utube in locked if utube not in lost]
-        if sure:
-            self.look_at(store, sure)
-        # Also heads placed for groups that others refreshed: one without a task is empty, or its group is dirty.
-        placed = {one.utube for one in dirty if one.head == MISSING}
-        if emptied := [utube for utube in locked if utube in sure or utube in placed]:
-            self._leave(store, emptied)
+        dirty = self.held(store, dirty)
+        if locked := set(self.locked(store, dirty)):
+            self.look_at(store, locked)
+            self._leave(store, locked)
         # The statement that makes room in a full group makes it dirty.
-        refreshed = [one.id for one in dirty if one.id in there and (one.head == FULL or one.utube in sure)]
+        refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
         if refreshed:
             store.change(self.gone(refreshed))
         return len(refreshed)
