@@ -2,11 +2,11 @@
 
 A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
 trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
-of its group. Takes and sweeps refresh dirty groups: they lock the rows and the heads, find the first tasks, and delete
-the rows. A head is right as long as its group is not dirty.
+of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
+they have read. A head is right as long as its group is not dirty.
 
-Two connections that refresh at once do different groups, as takes do: each skips those of which another one has locked
-a row or the head. No step waits for a lock.
+Two connections that refresh at once do different groups, as takes do: each skips those whose head another one has
+locked. The head of a new group is missing, and that of a full one stays unlocked: there it skips locked rows.
 """
 
 from __future__ import annotations
@@ -198,12 +198,10 @@ class ServerGroups(Groups):
         return [utube for (utube,) in found]
 
     def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
-        """Lock these rows, and return those of the groups of which no other connection has deleted or locked one.
-
-        Another connection that has refreshed a group may have seen more of it than this transaction does.
-        """
-        there = self.there(store, dirty)
-        lost = {one.utube for one in dirty if one.id not in there}
+        """Lock the rows that no lock of a head protects, and return all but the groups that another one refreshes."""
+        alone = [one for one in dirty if one.head != OPEN]
+        there = self.there(store, alone)
+        lost = {one.utube for one in alone if one.id not in there}
         return [one for one in dirty if one.utube not in lost]
 
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:

@@ -309,7 +309,16 @@ def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
     queue = task_of(db, {}, "Observed")
     queue.on_change(lambda *change: None)
     queue.worker(lambda task: None)
-    return found | {"a thread's job, on_change": job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)}
+    found["a thread's job, on_change"] = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)
+    queue = timed(db, "utubes", {"utube": True})
+    queue.worker(lambda task: None)
+    for utubes, n in (("one utube", 1), ("5 utubes", 5)):
+        found[f"a thread's job, {utubes}"] = job(counter, queue, partial(in_turn, queue, n), queue.run, 10)
+    return found
+
+
+def in_turn(queue: Any, utubes: int, n: int) -> None:
+    queue.put_many([{"n": i % utubes} for i in range(n)])
 
 
 def trips_of(counter: Counter, prepared: Mapping[str, Callable[[], Callable[[], object]]]) -> dict[str, str]:
@@ -500,9 +509,9 @@ def job(
     """Return what a job sends: by how much a run of many sends more than one of fewer."""
     runs = []
     for n in (jobs, jobs, 3 * jobs):
-        queue.truncate()
-        put(n)
         with counter.alone():
+            queue.truncate()
+            put(n)
             while queue.adapter.finish.database.roll_up_some():
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:

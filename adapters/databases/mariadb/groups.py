@@ -79,23 +79,19 @@ class MariadbGroups(ServerGroups):
         )
         store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {''.join(each)}END")
 
-    def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
+    def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
+        """Write the first task of these groups into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
         names = map(self.of.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
-        found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
-        if none := set(utubes) - {row[0] for row in found}:
-            unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
-            unless_there = self.of.on_conflict("utube", self.no_first_task)
-            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{unless_there}")
-        if found:
-            values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
-            each = ", ".join(
-                "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
-            )
-            known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-            placed = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-            self.of.change(store, Statement(placed), values)
+        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
+        none = [None] * len(self.columns)
+        rows = [found.get(utube, [utube, *none]) for utube in utubes]
+        values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
+        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
+        known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+        self.of.change(store, Statement(f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END"), values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
@@ -105,19 +101,20 @@ class MariadbGroups(ServerGroups):
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         dirty = self.held(store, dirty)
-        if locked := set(self.locked(store, dirty)):
-            self.look_at(store, locked)
-            self._leave(store, locked)
+        # What it reads is at least as new as the lock of the head, and so as what another connection has written there.
+        locked = set(self.locked(store, dirty))
         # The statement that makes room in a full group makes it dirty.
         refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
-        if refreshed:
+        if locked:
+            self.look_at(store, locked, self._empty(locked), self.gone(refreshed))
+        elif refreshed:
             store.change(self.gone(refreshed))
         return len(refreshed)
 
-    def _leave(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Delete the empty ones of these heads."""
+    def _empty(self, utubes: Collection[Any]) -> str:
+        """Return SQL that deletes the empty ones of these heads."""
         heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
-        store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
+        return f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
 
     def gone(self, ids: Sequence[int]) -> str:
         return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.dirty_groups, 'id', ids)}"

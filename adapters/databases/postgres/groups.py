@@ -94,8 +94,7 @@ class PostgresGroups(ServerGroups):
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         if any(one.head == MISSING for one in dirty):
-            if not (dirty := self.held(store, dirty)):
-                return 0
+            dirty = self.held(store, dirty)
             self.place(store, {one.utube for one in dirty if one.head == MISSING})
         # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
         values = {
