@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DIRTY = "dirty_groups"
-MANY = 999  # rows to refresh at once: given a list of 1,000 keys, MariaDB scans the table, and locks all of its rows
+MANY = 1_000  # rows to read at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
@@ -55,6 +55,7 @@ class ServerGroups(Groups):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
+    at_once = MANY  # rows to refresh in one transaction
 
     def __init__(self, of: Dialect, guard: Guard) -> None:
         super().__init__(of, guard)
@@ -63,6 +64,14 @@ class ServerGroups(Groups):
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
         """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
+
+    @abstractmethod
+    def rows_of(self, ids: Sequence[int]) -> str:
+        """Return what follows FROM: the rows `xq_o` of dirty groups with these ids, whose values are in :ids."""
+
+    @abstractmethod
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        """Return what follows FROM: the heads `xq_o` of these groups, whose values are in :utubes."""
 
     @abstractmethod
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
@@ -128,7 +137,8 @@ class ServerGroups(Groups):
         if not store.in_transaction():
             refreshed = 0
             for dirty in unread("TRUE", MANY):
-                refreshed += self._refresh_batch(store, unit, transaction, dirty)
+                parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))
+                refreshed += sum(self._refresh_batch(store, unit, transaction, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
                     break
             return refreshed
@@ -192,8 +202,8 @@ class ServerGroups(Groups):
             self.place(store, absent)
         if not wanted:
             return []
-        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)}"
-        which = f"AND taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
+        which = f"WHERE taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
@@ -207,12 +217,8 @@ class ServerGroups(Groups):
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
         ids = [one.id for one in dirty]
-        these = f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id {self.in_ids(ids)}{self.of.lock} SKIP LOCKED"
+        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.lock} SKIP LOCKED"
         return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
-
-    def in_ids(self, ids: Sequence[int]) -> str:
-        """Return the condition after `id` that it is one of these, whose values are in :ids."""
-        return f"IN ({', '.join(map(str, ids))})"
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool = False) -> int:
         """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.

@@ -26,6 +26,7 @@ class MariadbGroups(ServerGroups):
 
     of: Mariadb
     me = "CONNECTION_ID()"
+    at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
     by_key = " FORCE INDEX (PRIMARY)"  # by an index of states MariaDB would lock all the rows that it reads there
     by_open = " FORCE INDEX (open)"
@@ -71,6 +72,12 @@ class MariadbGroups(ServerGroups):
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
 
+    def rows_of(self, ids: Sequence[int]) -> str:
+        return self._joined(self.dirty_groups, "id", ids)
+
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        return self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
+
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.of.on_conflict("utube", "taken = taken")
         each = (
@@ -113,15 +120,13 @@ class MariadbGroups(ServerGroups):
 
     def _empty(self, utubes: Collection[Any]) -> str:
         """Return SQL that deletes the empty ones of these heads."""
-        heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
-        return f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
+        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
 
     def gone(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.dirty_groups, 'id', ids)}"
+        return f"{AT_ONCE}DELETE xq_o FROM {self.rows_of(ids)}"
 
     def disowned(self, ids: Sequence[int]) -> str:
-        rows = self._joined(self.dirty_groups, "id", ids)
-        return f"{AT_ONCE}UPDATE {rows} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
+        return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:

@@ -50,8 +50,11 @@ class PostgresGroups(ServerGroups):
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
 
-    def in_ids(self, ids: Sequence[int]) -> str:
-        return "= ANY(CAST(:ids AS bigint[]))"
+    def rows_of(self, ids: Sequence[int]) -> str:
+        return f"{self.dirty_groups} AS xq_o WHERE id = ANY(CAST(:ids AS bigint[]))"
+
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        return f"(SELECT * FROM {self.heads} WHERE utube {self.among(utubes)}) AS xq_o"
 
     def _listed(self) -> str:
         return f"CAST(:utubes AS {self.of.list_kinds[self.of.kind('utube')]}[])"
