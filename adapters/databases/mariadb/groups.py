@@ -80,11 +80,9 @@ class MariadbGroups(ServerGroups):
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.of.on_conflict("utube", "taken = taken")
-        each = (
-            f"INSERT INTO {self.heads} (utube, taken) VALUES ({self.of.literal(utube)}, 0){unless_there}; "
-            for utube in utubes
-        )
-        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {''.join(each)}END")
+        rows = (f"VALUES ({self.of.literal(utube)}, 0){unless_there}; " for utube in utubes)
+        each = "".join(f"INSERT INTO {self.heads} (utube, taken) {row}" for row in rows)
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {each}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write the first task of these groups into their heads, and run the statements `then` in the same block."""

@@ -60,13 +60,7 @@ class PostgresGroups(ServerGroups):
         return f"CAST(:utubes AS {self.of.list_kinds[self.of.kind('utube')]}[])"
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
-        self.of.execute(store, noted, {"utubes": list(utubes)})
-        store.change(self._placing)
-
-    @property
-    def _placing(self) -> str:
-        """Returns SQL that inserts the heads of xq.utubes: all at once, or one by one if that would wait for a lock."""
+        # All at once, or one by one if that would wait for a lock.
         kind, made = self.of.list_kinds[self.of.kind("utube")], f"INSERT INTO {self.heads} (utube, taken)"
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
@@ -77,7 +71,9 @@ class PostgresGroups(ServerGroups):
             f"FOREACH one IN ARRAY utubes LOOP BEGIN {made} VALUES (one, 0) {unless_locked} END; END LOOP; "
             "END; PERFORM set_config('lock_timeout', before, true); END"
         )
-        return f"DO {dollars(body)}"
+        noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
+        self.of.execute(store, noted, {"utubes": list(utubes)})
+        store.change(f"DO {dollars(body)}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         # An update that changes nothing would only add a row version.
