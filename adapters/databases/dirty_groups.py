@@ -4,6 +4,9 @@ A trigger sees the database as it was when its transaction began, and a put must
 trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
 of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
 they have read. A head is right as long as its group is not dirty.
+
+Two connections that refresh at once do different groups, as takes do: each skips those whose head another one has
+locked. The head of a new group is missing, and that of a full one stays unlocked: there it skips locked rows.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from xq.adapters.databases.groups import Groups
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DIRTY = "dirty_groups"
-MANY = 1_000  # rows to refresh at once
+MANY = 1_000  # rows to read at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
@@ -51,6 +55,7 @@ class ServerGroups(Groups):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
+    at_once = MANY  # rows to refresh in one transaction
 
     def __init__(self, of: Dialect, guard: Guard) -> None:
         super().__init__(of, guard)
@@ -61,8 +66,16 @@ class ServerGroups(Groups):
         """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
 
     @abstractmethod
+    def rows_of(self, ids: Sequence[int]) -> str:
+        """Return what follows FROM: the rows `xq_o` of dirty groups with these ids, whose values are in :ids."""
+
+    @abstractmethod
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        """Return what follows FROM: the heads `xq_o` of these groups, whose values are in :utubes."""
+
+    @abstractmethod
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Insert the missing heads of these groups. Raises an error of the kind LOCKED if that would wait."""
+        """Insert the missing heads of these groups, except those that another transaction is inserting."""
 
     @abstractmethod
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
@@ -124,7 +137,8 @@ class ServerGroups(Groups):
         if not store.in_transaction():
             refreshed = 0
             for dirty in unread("TRUE", MANY):
-                refreshed += self._refresh_batch(store, unit, transaction, dirty)
+                parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))
+                refreshed += sum(self._refresh_batch(store, unit, transaction, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
                     break
             return refreshed
@@ -169,14 +183,16 @@ class ServerGroups(Groups):
         refresh: Callable[[Connections, Sequence[DirtyGroup]], int],
         dirty: Sequence[DirtyGroup],
     ) -> int:
-        """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
+        """Refresh these. If that would wait for a lock, refresh each half of the groups on its own."""
         try:
             return transaction(lambda: refresh(store, dirty))
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
         each = _one_by_one(dirty)
-        return sum(self._refresh_each(store, transaction, refresh, of_one) for of_one in each) if len(each) > 1 else 0
+        half = len(each) // 2
+        parts = (list(chain(*part)) for part in (each[:half], each[half:]))
+        return sum(self._refresh_each(store, transaction, refresh, part) for part in parts) if half else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
         """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
@@ -186,18 +202,23 @@ class ServerGroups(Groups):
             self.place(store, absent)
         if not wanted:
             return []
-        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)}"
-        which = f"AND taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
+        which = f"WHERE taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
+    def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
+        """Lock the rows that no lock of a head protects, and return all but the groups that another one refreshes."""
+        alone = [one for one in dirty if one.head != OPEN]
+        there = self.there(store, alone)
+        lost = {one.utube for one in alone if one.id not in there}
+        return [one for one in dirty if one.utube not in lost]
+
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
-        ids = ", ".join(str(one.id) for one in dirty)
-        these = (
-            f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
-        )
-        return {id for (id,) in store.execute(these)} if dirty else set()
+        ids = [one.id for one in dirty]
+        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.lock} SKIP LOCKED"
+        return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool = False) -> int:
         """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.

@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from tests.conftest import SERVERS
+from tests.steps import elsewhere, isolate
 from tests.support.trips import (
     awaited_ack,
     counter_of,
@@ -151,6 +153,8 @@ a thread's job, DecimalField       4/4/1   2/1/1     1/1/1
 a thread's job, UUIDField          4/4/1   2/1/1     4/4/1
 a thread's job, Upper              4/4/1   4/4/1     4/4/1
 a thread's job, on_change          4/4/1   2/2/2     2/2/2
+a thread's job, one utube          4/4/1   4/3/3     7/7/3
+a thread's job, 5 utubes           4/4/1   4/3/3     7/7/3
 """
 
 
@@ -232,23 +236,23 @@ take, 250 sessions are dead                     23/23/9      23/23/9
     "postgres": """
                                                 timers       and utube
 take, nothing is to do                          2/2/2        2/2/2
-take, a new group is dirty                      2/2/2        10/10/4
+take, a new group is dirty                      2/2/2        9/9/4
 take, a group is dirty                          2/2/2        4/4/4
-take, 2500 groups are dirty                     2/2/2        10/10/4
-take, 2500 delayed tasks are due                5/5/5        13/13/7
-take, 2500 tasks have expired                   9/9/9, none  34/34/22, none
-take, 2500 before it in its group have expired  5/5/5        30/30/24
+take, 2500 groups are dirty                     2/2/2        9/9/4
+take, 2500 delayed tasks are due                5/5/5        12/12/7
+take, 2500 tasks have expired                   9/9/9, none  32/32/22, none
+take, 2500 before it in its group have expired  5/5/5        29/29/24
 take, 250 sessions are dead                     30/30/15     32/32/17
 """,
     "mariadb": """
                                                 timers         and utube
 take, nothing is to do                          2/2/2          2/2/2
-take, a new group is dirty                      2/2/2          12/12/4
-take, a group is dirty                          2/2/2          11/11/4
-take, 2500 groups are dirty                     2/2/2          12/12/4
-take, 2500 delayed tasks are due                12/12/5        22/22/7
-take, 2500 tasks have expired                   16/16/9, none  53/53/22, none
-take, 2500 before it in its group have expired  12/12/5        142/142/44
+take, a new group is dirty                      2/2/2          10/10/4
+take, a group is dirty                          2/2/2          8/8/4
+take, 2500 groups are dirty                     2/2/2          38/38/8
+take, 2500 delayed tasks are due                13/13/5        49/49/11
+take, 2500 tasks have expired                   17/17/9, none  108/108/32, none
+take, 2500 before it in its group have expired  13/13/5        295/295/84
 take, 250 sessions are dead                     26/26/14       28/28/16
 """,
 }
@@ -261,6 +265,66 @@ def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, m
     queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
     found = {of: upkeep(counter, queue) for of, queue in queues.items()}
     assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+A_FEW = 40  # statements: those of a batch of groups, or two, and of no group alone
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+
+
+@ON_SERVERS
+def test_takes_that_meet_refresh_different_groups_a_batch_each(shared_db, monkeypatch):
+    shared_db.close()
+    counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
+    groups = queue._database.dialect.groups
+    place = groups.place
+
+    def placed(*args):
+        place(*args)
+        monkeypatch.setattr(groups, "place", place)
+        with counter.counting() as trips:
+            assert elsewhere(shared_db, queue.take)  # while this one has locked the groups before it
+        assert trips.statements < A_FEW
+
+    assert queue.take() is None
+    with counter.alone():
+        queue.put_many([{"n": n} for n in range(2 * groups.at_once)])
+        monkeypatch.setattr(groups, "place", placed)
+        assert queue.take()
+    assert groups.place is place
+
+
+@ON_SERVERS
+def test_groups_whose_heads_an_open_transaction_has_inserted_are_skipped_together(shared_db, monkeypatch):
+    isolate(shared_db, "READ COMMITTED")  # else MariaDB locks gaps
+    counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
+    assert queue.take() is None
+    with counter.alone(), shared_db.atomic():
+        queue.put_many([{"n": n} for n in range(100)])
+        assert queue.take()
+        with counter.counting() as trips:
+            found = elsewhere(shared_db, lambda: (queue.put_many([{"n": n} for n in range(500)]), queue.take_many(500)))
+    assert [task.n for task in found[1]] == list(range(100, 500))
+    assert trips.statements < A_FEW
+
+
+@ON_SERVERS
+def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_together(shared_db, monkeypatch):
+    shared_db.close()
+    counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
+    groups = queue._database.dialect.groups
+    some = [{"n": n} for n in range(100)]
+    assert queue.take() is None
+    with counter.alone():
+        queue.put_many(some)
+        assert len(queue.take_many(100)) == 100
+        queue.put_many(some)
+        rows = shared_db.execute_sql(f"SELECT id FROM {groups.dirty_groups}").fetchall()
+        queue.put({"n": 100})
+        with shared_db.atomic():
+            shared_db.execute_sql(groups.gone([id for (id,) in rows]))
+            with counter.counting() as trips:
+                assert elsewhere(shared_db, queue.take).n == 100
+    assert trips.statements < A_FEW
 
 
 IDLE = {"sqlite": 80, "postgres": 300, "mariadb": 280}  # the most in a minute, without those of MariaDB's watch

@@ -312,7 +312,15 @@ def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
     queues["on_change"].on_change(lambda *change: None)
     for name, queue in queues.items():
         found[f"a thread's job, {name}"] = job_of(counter, queue, lambda task: None, JOBS)
+    queue = timed(db, "utubes", {"utube": True})
+    queue.worker(lambda task: None)
+    for utubes, n in (("one utube", 1), ("5 utubes", 5)):
+        found[f"a thread's job, {utubes}"] = job(counter, queue, partial(in_turn, queue, n), queue.run, 10)
     return found
+
+
+def in_turn(queue: Any, utubes: int, n: int) -> None:
+    queue.put_many([{"n": i % utubes} for i in range(n)])
 
 
 def trips_of(counter: Counter, prepared: Mapping[str, Callable[[], Callable[[], object]]]) -> dict[str, str]:
@@ -503,9 +511,9 @@ def job(
     """Return what a job sends: by how much a run of many sends more than one of fewer."""
     runs = []
     for n in (jobs, jobs, 3 * jobs):
-        queue.truncate()
-        put(n)
         with counter.alone():
+            queue.truncate()
+            put(n)
             while queue.adapter.finish.database.roll_up_some():
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:

@@ -89,6 +89,7 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occu
 
 
 def test_top_says_how_many_tasks_a_second_enter_and_leave_a_state():
-    looks = [(0.0, {"0-R": 1}), (2.0, {"0-R": 5, "R-T": 2})]
+    looks = watch.Looks([(0.0, {"0-R": 1})])
+    assert watch._rates(looks, "R") == {}
+    looks.append((2.0, {"0-R": 5, "R-T": 2}))
     assert watch._rates(looks, "R") == {"in/s": "2.0", "out/s": "1.0"}
-    assert watch._rates(looks[:1], "R") == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Connections
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
+    "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF"
+)
 
 
 class MariadbGroups(ServerGroups):
@@ -23,6 +26,7 @@ class MariadbGroups(ServerGroups):
 
     of: Mariadb
     me = "CONNECTION_ID()"
+    at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
     by_key = " FORCE INDEX (PRIMARY)"  # by an index of states MariaDB would lock all the rows that it reads there
     by_open = " FORCE INDEX (open)"
@@ -68,28 +72,31 @@ class MariadbGroups(ServerGroups):
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
 
-    def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
-        adding = self.of.on_conflict("utube", "taken = taken")
-        store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
+    def rows_of(self, ids: Sequence[int]) -> str:
+        return self._joined(self.dirty_groups, "id", ids)
 
-    def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        return self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
+
+    def place(self, store: Connections, utubes: Collection[Any]) -> None:
+        unless_there = self.of.on_conflict("utube", "taken = taken")
+        rows = (f"VALUES ({self.of.literal(utube)}, 0){unless_there}; " for utube in utubes)
+        each = "".join(f"INSERT INTO {self.heads} (utube, taken) {row}" for row in rows)
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {each}END")
+
+    def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
+        """Write the first task of these groups into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
         names = map(self.of.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
-        found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
-        if none := set(utubes) - {row[0] for row in found}:
-            unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
-            unless_there = self.of.on_conflict("utube", self.no_first_task)
-            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{unless_there}")
-        if found:
-            values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
-            each = ", ".join(
-                "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
-            )
-            known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-            placed = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-            self.of.change(store, Statement(placed), values)
+        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
+        none = [None] * len(self.columns)
+        rows = [found.get(utube, [utube, *none]) for utube in utubes]
+        values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
+        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
+        known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+        self.of.change(store, Statement(f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END"), values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
@@ -98,33 +105,26 @@ class MariadbGroups(ServerGroups):
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
-        locked, there = self.locked(store, dirty), self.there(store, dirty)
-        # If another connection refreshed some meanwhile, it may have seen more than this transaction does.
-        lost = {one.utube for one in dirty if one.id not in there}
-        sure = [utube for utube in locked if utube not in lost]
-        if sure:
-            self.look_at(store, sure)
-        # Also heads placed for groups that others refreshed: one without a task is empty, or its group is dirty.
-        placed = {one.utube for one in dirty if one.head == MISSING}
-        if emptied := [utube for utube in locked if utube in sure or utube in placed]:
-            self._leave(store, emptied)
+        dirty = self.held(store, dirty)
+        # What it reads is at least as new as the lock of the head, and so as what another connection has written there.
+        locked = set(self.locked(store, dirty))
         # The statement that makes room in a full group makes it dirty.
-        refreshed = [one.id for one in dirty if one.id in there and (one.head == FULL or one.utube in sure)]
-        if refreshed:
+        refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
+        if locked:
+            self.look_at(store, locked, self._empty(locked), self.gone(refreshed))
+        elif refreshed:
             store.change(self.gone(refreshed))
         return len(refreshed)
 
-    def _leave(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Delete the empty ones of these heads."""
-        heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
-        store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
+    def _empty(self, utubes: Collection[Any]) -> str:
+        """Return SQL that deletes the empty ones of these heads."""
+        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
 
     def gone(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.dirty_groups, 'id', ids)}"
+        return f"{AT_ONCE}DELETE xq_o FROM {self.rows_of(ids)}"
 
     def disowned(self, ids: Sequence[int]) -> str:
-        rows = self._joined(self.dirty_groups, "id", ids)
-        return f"{AT_ONCE}UPDATE {rows} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
+        return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:

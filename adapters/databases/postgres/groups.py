@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, RunUnit, ServerGroups
 from xq.adapters.databases.groups import COUNTED
+from xq.adapters.databases.postgres.triggers import dollars
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Connections
 
@@ -49,16 +50,30 @@ class PostgresGroups(ServerGroups):
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
 
-    def _listed(self, name: str = "utubes") -> str:
-        return f"CAST(:{name} AS {self.of.list_kinds[self.of.kind('utube')]}[])"
+    def rows_of(self, ids: Sequence[int]) -> str:
+        return f"{self.dirty_groups} AS xq_o WHERE id = ANY(CAST(:ids AS bigint[]))"
+
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        return f"(SELECT * FROM {self.heads} WHERE utube {self.among(utubes)}) AS xq_o"
+
+    def _listed(self) -> str:
+        return f"CAST(:utubes AS {self.of.list_kinds[self.of.kind('utube')]}[])"
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
-        timeout = "SELECT set_config('lock_timeout', :timeout, true)"
-        self.of.execute(store, timeout, {"timeout": "1ms"})
-        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed()}), 0 ORDER BY 1"
-        self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
-        self.of.execute(store, timeout, {"timeout": before})
+        # All at once, or one by one if that would wait for a lock.
+        kind, made = self.of.list_kinds[self.of.kind("utube")], f"INSERT INTO {self.heads} (utube, taken)"
+        unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
+        body = (
+            f"DECLARE before text := current_setting('lock_timeout'); one {kind}; "
+            f"utubes {kind}[] := CAST(current_setting('xq.utubes') AS {kind}[]); "
+            "BEGIN PERFORM set_config('lock_timeout', '1ms', true); "
+            f"BEGIN {made} SELECT unnest(utubes), 0 ORDER BY 1 {unless_locked} "
+            f"FOREACH one IN ARRAY utubes LOOP BEGIN {made} VALUES (one, 0) {unless_locked} END; END LOOP; "
+            "END; PERFORM set_config('lock_timeout', before, true); END"
+        )
+        noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
+        self.of.execute(store, noted, {"utubes": list(utubes)})
+        store.change(f"DO {dollars(body)}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         # An update that changes nothing would only add a row version.
@@ -77,13 +92,12 @@ class PostgresGroups(ServerGroups):
         return transaction if any(one.head == MISSING for one in dirty) else unit
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
-        placed = list(dict.fromkeys(one.utube for one in dirty if one.head == MISSING))
-        if placed:
-            self.place(store, placed)
+        if any(one.head == MISSING for one in dirty):
+            dirty = self.held(store, dirty)
+            self.place(store, {one.utube for one in dirty if one.head == MISSING})
         # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
-            "placed": placed,
             "ids": [one.id for one in dirty],
             "of": [one.utube for one in dirty],
             "over": [one.id for one in dirty if one.head == FULL],  # the change that makes room makes them dirty again
@@ -95,7 +109,7 @@ class PostgresGroups(ServerGroups):
     def _refreshing(self) -> str:
         """Return SQL that refreshes the groups `of` by the rows `ids`.
 
-        Rows in `over` are only deleted; `utubes` may be open. Heads that were `placed` for it are deleted if empty.
+        Rows in `over` are only deleted; `utubes` may be open.
         """
         kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
@@ -113,12 +127,7 @@ class PostgresGroups(ServerGroups):
                 f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
                 f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
             ),
-            # Also heads placed for groups that others refreshed: one without a task is empty, or its group is dirty.
-            "gone": (
-                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND {some} IS NULL "
-                f"OR utube = ANY({self._listed('placed')}) AND {_is_in('locked')} AND NOT {_is_in('sure')} "
-                "AND k0 IS NULL) RETURNING 1"
-            ),
+            "gone": f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1",
             "refreshed": (
                 f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
                 f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"

@@ -168,7 +168,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest
@@ -178,7 +178,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first
@@ -188,7 +188,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest
@@ -198,7 +198,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `xq_owner` = :owner
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this session
@@ -207,7 +207,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this session
@@ -216,7 +216,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: key, of this very take
@@ -225,7 +225,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack D: keys, of this very take
@@ -234,7 +234,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D: keys, each of its take
@@ -243,7 +243,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack D with update={'url': ...}
@@ -252,7 +252,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: key, of this session
@@ -261,7 +261,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this session
@@ -270,7 +270,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: key, of this very take
@@ -279,7 +279,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this very take
@@ -288,7 +288,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: keys, each of its take
@@ -297,7 +297,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: owned
@@ -306,7 +306,7 @@ SELECT `page`.`id` FROM `page`
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
@@ -320,7 +320,7 @@ SELECT `page`.`id` FROM `page`
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T snatch R: key
@@ -329,7 +329,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this session
@@ -338,7 +338,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this very take
@@ -347,7 +347,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart R: key
@@ -356,7 +356,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch R: key
@@ -365,7 +365,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch W with delay: key
@@ -374,7 +374,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch B: key
@@ -383,7 +383,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B D switch D: key
@@ -392,7 +392,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R kill X: key
@@ -462,7 +462,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this session
@@ -471,7 +471,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this session
@@ -480,7 +480,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this very take
@@ -489,7 +489,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this very take
@@ -498,7 +498,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: keys, each of its take
@@ -507,7 +507,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: first
@@ -517,7 +517,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R: oldest
@@ -527,7 +527,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: key
@@ -536,7 +536,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ttr R: due by runat
@@ -546,7 +546,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this session
@@ -555,7 +555,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this very take
@@ -564,7 +564,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay: key
@@ -573,7 +573,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W D restart W with delay: key
@@ -582,7 +582,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: first
@@ -592,7 +592,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: oldest
@@ -602,7 +602,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay: key
@@ -611,7 +611,7 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page`
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- kill in RTWBD: all

@@ -295,7 +295,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest
@@ -305,7 +305,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T: first of a tube
@@ -315,7 +315,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T: oldest of a tube
@@ -325,7 +325,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T: first, while 2 tubes are paused
@@ -335,7 +335,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0), `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first
@@ -345,7 +345,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest
@@ -355,7 +355,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first of a tube
@@ -365,7 +365,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R take T with ttr: oldest of a tube
@@ -375,7 +375,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- R take T with ttr: first, while 2 tubes are paused
@@ -385,7 +385,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr, `owner` = :owner, `attempts` = COALESCE(`attempts`, 0) + 1
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: key, of this session
@@ -394,7 +394,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, of this session
@@ -403,7 +403,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z: key, of this very take
@@ -412,7 +412,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, of this very take
@@ -421,7 +421,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z: keys, each of its take
@@ -430,7 +430,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T ack Z with delay: key, of this session
@@ -439,7 +439,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z with delay: key, of this very take
@@ -448,7 +448,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T ack Z with update={'address': ...}
@@ -457,7 +457,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1, `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: key, of this session
@@ -466,7 +466,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this session
@@ -475,7 +475,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: key, of this very take
@@ -484,7 +484,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R: keys, of this very take
@@ -493,7 +493,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: keys, each of its take
@@ -502,7 +502,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: owned
@@ -511,7 +511,7 @@ SELECT `mail`.`id` FROM `mail`
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
@@ -525,7 +525,7 @@ SELECT `mail`.`id` FROM `mail`
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R with ttl, ttr: key, of this session
@@ -534,7 +534,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release R with ttl, ttr: key, of this very take
@@ -543,7 +543,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch R: key
@@ -552,7 +552,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch R with ttl, ttr: key
@@ -561,7 +561,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this session
@@ -570,7 +570,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T touch T with increment: key, of this very take
@@ -579,7 +579,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart R: key
@@ -588,7 +588,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart R with ttl, ttr: key
@@ -597,7 +597,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch R: key
@@ -606,7 +606,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch R with ttl, ttr: key
@@ -615,7 +615,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch W with delay: key
@@ -624,7 +624,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch W with delay, ttl, ttr: key
@@ -633,7 +633,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch B: key
@@ -642,7 +642,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch Z: key
@@ -651,7 +651,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R W B Z switch Z with delay: key
@@ -660,7 +660,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R kill X: key
@@ -730,7 +730,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this session
@@ -739,7 +739,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this session
@@ -748,7 +748,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: key, of this very take
@@ -757,7 +757,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T bury B: keys, of this very take
@@ -766,7 +766,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T bury B: keys, each of its take
@@ -775,7 +775,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: first
@@ -785,7 +785,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R: oldest
@@ -795,7 +795,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R: key
@@ -804,7 +804,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: first
@@ -814,7 +814,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: oldest
@@ -824,7 +824,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig R with ttl, ttr: key
@@ -833,7 +833,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- Z zombie X: due by runat
@@ -850,7 +850,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- R ttl X: due by runat
@@ -868,7 +868,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this session
@@ -877,7 +877,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay: key, of this very take
@@ -886,7 +886,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this session
@@ -895,7 +895,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T release W with delay, ttl, ttr: key, of this very take
@@ -904,7 +904,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay: key
@@ -913,7 +913,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- T snatch W with delay, ttl, ttr: key
@@ -922,7 +922,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart W with delay: key
@@ -931,7 +931,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- W Z restart W with delay, ttl, ttr: key
@@ -940,7 +940,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: first
@@ -950,7 +950,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay: oldest
@@ -960,7 +960,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay: key
@@ -969,7 +969,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: first
@@ -979,7 +979,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: oldest
@@ -989,7 +989,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- B dig W with delay, ttl, ttr: key
@@ -998,7 +998,7 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `owner` = NULL
     WHERE `id` = xq_k0;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
 -- kill in RTWBZ: all
