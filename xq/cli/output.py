@@ -18,6 +18,7 @@ from xq.core.words import lasting
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 DIGITS = 32  # bytes up to which a value of bytes is shown in hexadecimal digits, as a key is
+NUMBERS = (int, float)  # the types whose columns are aligned at the right
 LEAST = 20  # columns of the screen that a text has
 GAP = 2  # columns of the screen between two of a table
 
@@ -27,7 +28,15 @@ class Text(str):
 
 
 class Extra(Text):
-    """A text whose column a narrow terminal leaves out, the last one first."""
+    """A value, as text, whose column a narrow terminal leaves out, the last one first."""
+
+    is_number = False
+
+    @classmethod
+    def of(cls, value: Any) -> Extra:
+        made = cls(shown(value))
+        made.is_number = isinstance(value, NUMBERS)
+        return made
 
 
 class Answer(NamedTuple):
@@ -116,10 +125,14 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if there := [value for value in values if value not in (None, "")]:
-            texts, is_number = [name, *map(shown, values)], all(isinstance(value, (int, float)) for value in there)
+            texts, is_number = [name, *map(shown, values)], all(map(_is_number, there))
             is_text, is_extra = (any(isinstance(each, kind) for each in there) for kind in ((Text, dict, list), Extra))
             found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_extra, is_number))
     return found
+
+
+def _is_number(value: Any) -> bool:
+    return value.is_number if isinstance(value, Extra) else isinstance(value, NUMBERS)
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

@@ -248,7 +248,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         row = {"key": key, "state": each["state"], "age": spent(since and now - since.timestamp())}
         row |= {role: cells.get(name) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
-        others = {name: Extra(shown(cell)) for name, cell in cells.items() if name not in without}
+        others = {name: Extra.of(cell) for name, cell in cells.items() if name not in without}
         # A field that is named as one of these has a dot before it.
         rows.append(row | {f".{name}" if name in row else name: cell for name, cell in others.items()})
     return [rows]
