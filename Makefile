@@ -22,7 +22,7 @@ DOCS    = $(VENV)/.has-docs
 JAVA   := $(shell { [ -n "$$JAVA_HOME" ] || java -version; } >/dev/null 2>&1 || echo ,spark-java)
 REPORT  = $(VENV)/.has-demo,serve,spark$(JAVA)
 WHEEL   = .venv-wheel
-SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
+SOURCES := $(shell find xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Some containers set it; then each process that a test starts would compile xq anew.
@@ -183,7 +183,7 @@ lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 clean: ## remove everything that make made
 	@for venv in $(VENV) .venv-python* $(VENV)-lock $(VENV)-demo $(WHEEL); do [ ! -f $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find xq features adapters tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find xq tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- what the targets above stand on
 

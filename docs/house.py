@@ -19,12 +19,12 @@ KINDS = (".py", ".pyi", ".sql")
 def main() -> int:
     budgets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
     lines = Counter[str]()
-    for top in ("xq", "features", "adapters", "tests"):
+    for top in ("xq", "tests"):
         for path in (ROOT / top).rglob("*"):
             if path.suffix in KINDS and not (top == "tests" and path.suffix == ".sql"):
                 lines[_folder(path.relative_to(ROOT), budgets)] += len(path.read_text().splitlines())
     for folder, most in budgets.items():
-        print(f"{folder:<20} {lines[folder]:>7,} of {most:>7,}{'  TOO MANY' * (lines[folder] > most)}")
+        print(f"{folder:<22} {lines[folder]:>7,} of {most:>7,}{'  TOO MANY' * (lines[folder] > most)}")
     return int(any(lines[folder] > most for folder, most in budgets.items()))
 
 
