@@ -283,6 +283,7 @@ def test_a_pool_without_a_connection_that_is_free_is_503_with_the_reason(tmp_pat
     here = visitor(serve.app([Maker(db)()]))
     with db.connection_context():
         answer = here.get("/q/Task")
+        assert post(here, "cancel", filter="", verb="dig").status_code == 404, "which needs no database"
     assert (answer.status_code, "Task gives no connection: Exceeded maximum connections." in answer.text) == (503, True)
 
 

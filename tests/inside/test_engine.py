@@ -109,6 +109,21 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     assert (acked, state(Task, 1)) == ([[]], "T")
 
 
+def test_a_put_finds_room_though_the_task_that_had_its_value_ends_before_it_is_looked_for(make, monkeypatch):
+    Task = make({"unique": True, "limit": 1}, roles=("unique",))
+    there, inserts = Task.put({"job": "a"}), Task.xq._inserts
+    look = inserts._holders
+
+    def late(*new):
+        monkeypatch.setattr(inserts, "_holders", look)
+        Task.kill(there.id)
+        return look(*new)
+
+    monkeypatch.setattr(inserts, "_holders", late)
+    Task.put({"job": "a"}, on_conflict="skip")
+    assert Task.xq.count() == 1
+
+
 VALUES = {"name": "a", "size": 1, "tube": "b", "utube": "c", "priority": 2}
 
 

@@ -26,6 +26,7 @@ from tests.support.trips import (
     timed,
     upkeep,
 )
+from xq.adapters.databases import dirty_groups
 
 EXPECTED = {
     "sqlite": """
@@ -325,6 +326,21 @@ def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_togethe
             with counter.counting() as trips:
                 assert elsewhere(shared_db, queue.take).n == 100
     assert trips.statements < A_FEW
+
+
+@ON_SERVERS
+def test_a_group_whose_earlier_row_is_locked_is_left_to_who_has_locked_it(shared_db, monkeypatch):
+    monkeypatch.setattr(dirty_groups, "MANY", 1)
+    queue = timed(shared_db, "timed", {"utube": True})
+    rows = queue._database.dialect.groups.dirty_groups
+    assert queue.take() is None
+    queue.put_many([{"n": 1}])
+    queue.put_many([{"n": 1}])
+    with shared_db.atomic():
+        shared_db.execute_sql(f"SELECT id FROM {rows} ORDER BY id LIMIT 1 FOR UPDATE")
+        assert elsewhere(shared_db, queue.take) is None
+        assert len(shared_db.execute_sql(f"SELECT id FROM {rows}").fetchall()) == 2
+    assert queue.take()
 
 
 IDLE = {"sqlite": 80, "postgres": 300, "mariadb": 280}  # the most in a minute, without those of MariaDB's watch

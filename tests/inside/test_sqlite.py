@@ -237,6 +237,24 @@ def full_disk(folder: Path) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+class Interrupted(sqlite3.Cursor):
+    def fetchall(self) -> list[Any]:
+        raise KeyboardInterrupt
+
+
+def test_a_call_that_is_interrupted_before_its_rows_are_read_keeps_no_later_one_from_its_commit(path):
+    Task = live(pw.SqliteDatabase(path))({})
+    Task.put(task())
+    connection = Task.xq.adapter.store.ready()
+    plain, connection.cursor, connection.idle = connection.cursor, lambda: Interrupted(connection.raw), None
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a shell keeps the last error, with its frames
+        Task.put(task())
+    connection.cursor = plain
+    last = Task.put(task())
+    with closing(sqlite3.connect(path)) as other:
+        assert (last.id,) in other.execute("SELECT id FROM task").fetchall(), kept
+
+
 @pytest.mark.parametrize("n", [1, 30])
 def test_on_a_full_disk_a_call_is_done_or_fails_and_later_all_go_on(path, n):
     Task = queue_on(path, TIMED)

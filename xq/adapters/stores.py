@@ -248,6 +248,8 @@ class FileConnection(Connection):
             # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
             rows: list[Row] = cursor.execute(sql, values).fetchall()
         except BaseException as error:
+            if cursor is not None:
+                cursor.close()  # an interrupt may have come before the fetch: no later statement would commit
             self.store.failed(error)
         self.idle = cursor
         return rows
@@ -299,9 +301,10 @@ class OrmConnections(ClassifiesErrors):
         try:
             with self._atomic():
                 connection = self.ready()
-                before, connection.joins = connection.joins, joins
-                ahead, connection.ahead = connection.ahead, ahead
+                before = connection.joins
                 try:
+                    connection.joins = joins
+                    ahead, connection.ahead = connection.ahead, ahead
                     for sql, values, rows in ahead:
                         rows += connection.execute(sql, values)
                     yield

@@ -12,6 +12,7 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.ports import REFUSALS, Connection, Row
 from xq.core.values import New, Parts, Seconds, Tasks, named
+from xq.engine.stats import stats
 from xq.engine.steps import Steps
 
 T = TypeVar("T")
@@ -91,30 +92,39 @@ class Inserts(Generic[T]):
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
         guard, store, tasks = self._unique, self.database.store, dict[int, T]()
         assert guard is not None
-        part, places = new, list(range(len(new.rows)))
+        values, tried = new.values(self._unique_name), 0
         by_error = not self.database.dialect.unless_duplicate(guard)
-        for tried in range(TRIES):
-            connection, rows = store.ready(), None
+        while len(tasks) < len(values):
+            # Of equal values only the first: by an error the database would refuse all of them.
+            left = ((place, value) for place, value in reversed([*enumerate(values)]) if place not in tasks)
+            places = sorted({(value, value is None and place): place for place, value in left}.values())
+            part, rows, before = new.at(places), None, len(tasks)
+            connection = store.ready()
             # An INSERT that fails keeps a lock: transactions of applications, which are not retried, would deadlock.
-            if tried or not by_error or not connection.in_transaction or connection.joins == "transaction":
+            if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     part, rows = self._inserted(transition, part, seconds, connection)
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
-                if rows == [] and not holders and self.machine.guard("limit"):
+                if rows == [] and not holders and self._is_full(len(places)):
                     self._refuse()
                 for i, holder in holders.items():
                     if task := self._instead(transition, holder, part.at([i]), seconds, conflict):
                         tasks[places[i]] = task
                 part, places = part.at(put), [places[i] for i in put]
             tasks.update(zip(places, self._as_put(rows or [], part), strict=True))
-            if len(tasks) == len(new.rows):
-                return [tasks[place] for place in range(len(tasks))]
-            left = [(place, value) for place, value in enumerate(new.values(self._unique_name)) if place not in tasks]
-            # Of equal values only the first: by an error the database would refuse all of them.
-            places = sorted({(value, value is None and place): place for place, value in reversed(left)}.values())
-            part = new.at(places)
-        raise Duplicate(self.name)  # each time another process had put and finished a task with it meanwhile
+            tried = tried + 1 if len(tasks) == before else 0
+            if tried == TRIES:
+                raise Duplicate(self.name)  # each time another process had put and finished a task with it meanwhile
+        return [tasks[place] for place in range(len(values))]
+
+    def _is_full(self, n: int) -> bool:
+        """Return whether the limit leaves no room for `n` tasks."""
+        limit = self.machine.guard("limit")
+        if limit is None:
+            return False
+        counts = stats(self.database.counters(), self.machine.states).counts
+        return sum(counts[state] for state in self.database.dialect.guarded_states(limit)) + n > int(limit.value)
 
     def _holders(self, unique: Guard, new: New, rows: list[Row]) -> tuple[list[int], dict[int, Row]]:
         """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""

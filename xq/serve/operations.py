@@ -106,8 +106,8 @@ def of_queue(console: Console, entry: Entry) -> list[Begun]:
     return mine[:1] + [each for each in mine[1:] if not each.ended.done()]
 
 
-def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel an operation. The verb of the form, which the caller must be allowed, is the operation's own."""
+async def cancel(console: Console, visit: Visit) -> Response:
+    """Cancel an operation, whatever its database does. The verb of the form, which must be allowed, is its own."""
     found = console.operations.get((visit.entry, visit.text("verb"), visit.filter))
     if found is None:
         raise HTTPException(404, "This process has no such operation.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import peewee as pw
 import pytest
 
@@ -151,3 +153,18 @@ def test_put_many_does_not_guess_which_tasks_were_refused_if_a_trigger_changes_t
     with pytest.raises(xq.Duplicate):
         queue.xq.put_many([{"job": "A"}, {"job": "B"}], on_conflict="skip")
     assert queue.xq.count() == 1
+
+
+def test_equal_values_of_one_call_need_the_room_of_one_task(make):
+    Task = make(FEATURES | {"limit": 2}, roles=ROLES)
+    put = Task.xq.put_many([{"job": job} for job in "aaabbbb"], on_conflict="skip")
+    assert [each.id for each in put] == [put[0].id] * 3 + [put[3].id] * 4
+    with pytest.raises(xq.Full):
+        Task.xq.put_many([{"job": job} for job in "acc"], on_conflict="skip")
+
+
+@pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+def test_any_number_of_values_that_the_database_holds_equal_are_one(make):
+    Task = make(FEATURES, roles=ROLES, attributes={"job": pw.TextField(collation="NOCASE")})
+    jobs = ["".join(case) for case in product("aA", "bB", "cC", "dD", "eE")]
+    assert len({each.id for each in Task.xq.put_many([{"job": job} for job in jobs], on_conflict="skip")}) == 1

@@ -135,8 +135,11 @@ class ServerGroups(Groups):
         """
         unread = partial(self._dirty, store, unit)
         if not store.in_transaction():
-            refreshed = 0
-            for dirty in unread("TRUE", MANY):
+            refreshed, seen = 0, set[Any]()
+            for read in unread("TRUE", MANY):
+                # Who has locked a group's earlier row may write what was true before a later row: leave that to it.
+                dirty = [one for one in read if one.utube not in seen]
+                seen.update(one.utube for one in read)
                 parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))
                 refreshed += sum(self._refresh_batch(store, unit, transaction, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be

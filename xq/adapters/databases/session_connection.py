@@ -31,6 +31,7 @@ from xq.sessions.forking import at_fork
 ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows that it lives
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease
+AGAIN = 5.0  # seconds until a watch is begun again that could not be begun: the server has no connection left
 IDLE = 1.0  # seconds without a waiter after which the process turns notifications off
 
 
@@ -397,19 +398,28 @@ class Watch:
         self._connector, self._sql = connector, sql
         self._connection: Any = None
         self._conditions: frozenset[str] = frozenset()  # of the running statement
+        self._begin_at = 0.0  # the monotonic time of the next try, after one that failed
 
     def covers(self, conditions: Sequence[str]) -> bool:
-        """Return whether a statement looks for these conditions. Begin it if none runs. Raises the ORM's errors."""
-        if conditions and not self._conditions and self._sql.watch:
-            connection, self._connection = self._connection, None  # which is lost if this raises
-            with self._connector.errors():
-                if connection is None:
-                    connection = self._connector.open()
-                    for sql in self._sql.connected:
-                        connection.cursor().execute(sql)
-                self._connector.driver.send(connection, filled(self._sql.watch, found=" OR ".join(conditions)))
-            self._connection, self._conditions = connection, frozenset(conditions)
+        """Return whether a statement looks for these conditions. Begin it if none runs."""
+        if conditions and not self._conditions and self._sql.watch and time.monotonic() >= self._begin_at:
+            try:
+                with self._connector.errors():
+                    self._begin(conditions)
+            except Exception as error:
+                self.close()
+                if not self._connector.is_failure(error):
+                    raise
+                self._begin_at = time.monotonic() + AGAIN  # until then the database is polled
         return bool(conditions) and self._conditions.issuperset(conditions)
+
+    def _begin(self, conditions: Sequence[str]) -> None:
+        if self._connection is None:
+            self._connection = self._connector.open()
+            for sql in self._sql.connected:
+                self._connection.cursor().execute(sql)
+        self._connector.driver.send(self._connection, filled(self._sql.watch, found=" OR ".join(conditions)))
+        self._conditions = frozenset(conditions)
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when the statement ends; negative if none runs."""
