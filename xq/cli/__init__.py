@@ -33,5 +33,5 @@ def main() -> None:
         is_seen = BrokenPipeError in (type(error), type(error.__context__))
         if isinstance(error, SystemExit) and not is_seen:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left at its end, and fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest at its end, and fails again
         sys.exit(0 if is_seen else f"xq: {error}")

@@ -64,7 +64,7 @@ def why(queue: Queue, key: o.Key) -> Answer:
 
 
 def doctor(queue: Queue) -> Answer:
-    """Print what is wrong or slow, and what to do. It reads the whole table. Exits with 1 if anything is."""
+    """Print each problem with its remedy. It reads the whole table. Exits with 1 if there is one."""
     found = queue.doctor()
     wrong = any(not each.do.startswith("optional") for each in found)
     lines = ["\n  ".join([each.what, *each.do.splitlines()]) for each in found]

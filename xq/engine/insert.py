@@ -120,11 +120,8 @@ class Inserts(Generic[T]):
 
     def _is_full(self, n: int) -> bool:
         """Return whether the limit leaves no room for `n` tasks."""
-        limit = self.machine.guard("limit")
-        if limit is None:
-            return False
-        counts = stats(self.database.counters(), self.machine.states).counts
-        return sum(counts[state] for state in self.database.dialect.guarded_states(limit)) + n > int(limit.value)
+        room = self.database.room(stats(self.database.counters(), self.machine.states).counts)
+        return room is not None and n > room
 
     def _holders(self, unique: Guard, new: New, rows: list[Row]) -> tuple[list[int], dict[int, Row]]:
         """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""

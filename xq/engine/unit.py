@@ -376,6 +376,12 @@ class Database:
             self.roll_up_some()
         return [tuple(row[:4]) for row in found]
 
+    def room(self, counts: Mapping[str, int]) -> int | None:
+        """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
+        if (limit := self.definition.machine.guard("limit")) is None:
+            return None
+        return max(0, int(limit.value) - sum(counts[state] for state in self.dialect.guarded_states(limit)))
+
     @property
     def may_move(self) -> bool:
         """Whether the user of the database may move tasks. A user that only puts may not, and expires no timers."""

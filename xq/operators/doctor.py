@@ -138,7 +138,7 @@ class Doctor(Inspection):
         return None if at is None or math.isinf(at) else float(at) - now
 
     def findings(self) -> Iterator[Finding]:
-        """Return what is wrong or slow, each with what to do. It reads the whole table."""
+        """Return each problem with its remedy. It reads the whole table."""
         binding = self.database.bind()
         if lacking := binding.installation.not_installed():
             yield Finding(str(lacking), f"xq install {self.target}")

@@ -199,10 +199,8 @@ class Inspection:
 
     def snapshot(self) -> Snapshot:
         """Return the numbers of now."""
-        numbers, pauses, room = self.stats(), self.pauses.all(), None
-        if (limit := self.machine.guard("limit")) is not None:
-            inside = self.database.dialect.guarded_states(limit)
-            room = max(0, int(limit.value) - sum(numbers.counts[state] for state in inside))
+        numbers, pauses = self.stats(), self.pauses.all()
+        room = self.database.room(numbers.counts)
         by_history = self.machine.settings.history is not None
         oldest, standstill = self._by_history() if by_history else self._by_counters(numbers)
         may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])

@@ -106,7 +106,7 @@ class Operators(Generic[T]):
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
         call itself moves nothing: `preview` shows what would move, and `run`, or a loop over the operation, moves it,
         up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each of them once.
-        Nothing is stored: after a crash, an operation with the same filter moves what is left.
+        Nothing is stored: after a crash, an operation with the same filter moves the other tasks.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.

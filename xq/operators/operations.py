@@ -164,7 +164,7 @@ class Operation(Generic[T]):
         return self
 
     def cancel(self) -> None:
-        """End the operation after its chunk; what was moved stays."""
+        """End the operation after its chunk. The tasks moved so far stay in their new states."""
         if self.state != DONE:
             self.state = CANCELLED
 
