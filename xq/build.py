@@ -30,9 +30,9 @@ from xq.core.schema import (
     wanted,
 )
 from xq.core.words import Wording
+from xq.engine.binding import Definition
 from xq.engine.install import DURATIONS
 from xq.engine.install import OWN as BROUGHT
-from xq.engine.unit import Definition
 from xq.handle import Queue
 from xq.registry import catalogue, compose
 from xq.verbs import QueueAttribute, attach

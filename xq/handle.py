@@ -14,16 +14,17 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store
 from xq.core.values import PutOptions, Span, Tasks, Times, count_of
+from xq.engine.binding import Definition
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
+from xq.engine.run import Database
 from xq.engine.stats import Stats
 from xq.engine.steps import Steps
 from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
-from xq.engine.unit import Database, Definition
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
 from xq.operators.operations import log_act

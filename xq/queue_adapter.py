@@ -12,9 +12,9 @@ from xq.core.ports import Store
 from xq.core.values import Span
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
+from xq.engine.run import Database
 from xq.engine.stats import stats
 from xq.engine.take import NONE
-from xq.engine.unit import Database
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import DATABASES, Maker, live
 from tests.golden.regenerate import QUEUES, dialect
 from tests.steps import another_program, is_exact
-from xq.engine.unit import Database
+from xq.engine.run import Database
 
 # SQLite: a table full of rows, most of them in one state
 

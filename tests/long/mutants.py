@@ -148,7 +148,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/engine/unit.py",
+        "xq/engine/run.py",
         "store.classify(error) is not ErrorKind.CONFLICT:\n",
         "True:\n",
         "inside/test_mariadb.py inside/test_interleavings.py",

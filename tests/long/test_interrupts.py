@@ -17,7 +17,7 @@ import xq
 from tests.conftest import Maker, live
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, is_exact
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.runtime import waiters
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}

@@ -13,10 +13,10 @@ from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotOw
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
 from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
+from xq.engine.binding import Binding
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import NONE, InDoubtTakes, check_open
 from xq.engine.timers import Batches
-from xq.engine.unit import Binding
 from xq.sessions import session as sessions_of
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 from xq.core.machine import Machine
 from xq.core.ports import HISTORY, Reader, beside
 from xq.core.values import Tasks, microseconds, named
-from xq.engine.unit import Database
+from xq.engine.run import Database
 
 
 class History:

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.acting import By
 from xq.core.errors import BadValue
-from xq.engine.unit import Binding, Database
+from xq.engine.binding import Binding
+from xq.engine.run import Database
 
 LONGEST: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
 

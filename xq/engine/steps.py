@@ -11,13 +11,12 @@ from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
+from xq.engine.binding import Binding, Step
 from xq.engine.rates import Rates
+from xq.engine.run import Database
 from xq.engine.stats import counter_of
-from xq.engine.unit import Binding, Database, Step
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
-KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
-KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
 
 
 class Steps:
@@ -68,7 +67,7 @@ class Steps:
         if step is None:
             statement = binding.statements.move(which, transition, frozenset(given), update)
             left = transition if transition.source != ABSENT else replace(transition, source=which.state)
-            step = self._kept(binding, name, self._move(binding, event, which, left, statement, bool(update)))
+            step = binding.steps.keep(name, self._move(binding, event, which, left, statement, bool(update)))
         return step
 
     def insert(self, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], n: int) -> Step:
@@ -79,7 +78,7 @@ class Steps:
             statement = binding.statements.insert(row, frozenset(given), names, n)
             run = binding.dialect.runner(statement, row.event, width=len(names))
             made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
-            step = self._kept(binding, name, made, n * len(names))
+            step = binding.steps.keep(name, made, n * len(names))
         return step
 
     def plain(
@@ -106,16 +105,6 @@ class Steps:
         # The database may reject the values of an update.
         guarded = self._in_savepoint(run) if brings or self._unique else run
         return Step(statement, run, guarded, notified, source, target)
-
-    @staticmethod
-    def _kept(binding: Binding, name: object, step: Step, values: int = 0) -> Step:
-        steps = binding.steps
-        steps.size += values
-        if len(steps) >= KEPT or steps.size > KEPT_VALUES:
-            steps.clear()
-            steps.size = values
-        steps[name] = step
-        return step
 
     def _in_savepoint(self, run: Run) -> Run:
         """Return `run` in a savepoint, if the database would end the transaction when it fails."""

@@ -14,10 +14,10 @@ from xq.core.errors import BadType, BadValue, Error, UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import Connection, ErrorKind, Row
 from xq.core.values import Seconds, Tasks
+from xq.engine.binding import Step
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
-from xq.engine.unit import Step
 from xq.sessions.session import Session
 
 if TYPE_CHECKING:

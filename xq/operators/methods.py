@@ -15,8 +15,8 @@ from xq.core.ports import Store
 from xq.core.values import PARAMETERS, Tasks, count_of
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
+from xq.engine.run import Database
 from xq.engine.take import Takes
-from xq.engine.unit import Database
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
 from xq.operators.inspection import Health, Process, Snapshot, Step

@@ -15,7 +15,7 @@ from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import Machine
 from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
 from xq.core.machine import TAKEN, Machine
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.operators.filters import Term
 from xq.sessions.session import owner_of
 

@@ -12,7 +12,7 @@ from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field
 from xq.core.schema import ROLES
 from xq.core.values import Parts, Tasks
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.since import Seen, Since

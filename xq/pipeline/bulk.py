@@ -20,7 +20,7 @@ from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
 from xq.core.values import Catalogue, Tasks
 from xq.engine.install import Installation
-from xq.engine.unit import Database, unit_of_work
+from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 
@@ -76,8 +76,8 @@ class Bulk:
             installation = Installation(store, self.dialect, self.structure)
             if error := installation.not_installed():
                 raise error
-            unit_of_work(store, installation.make_jobs)
-            unit_of_work(store, lambda: new.change(store, self.dialect.jobs.forget))
+            retried(store, installation.make_jobs)
+            retried(store, lambda: new.change(store, self.dialect.jobs.forget))
         return new
 
 
@@ -121,7 +121,7 @@ class Job:
         with self.connected() as store:
             for _ in range(TRIES):
                 try:
-                    return unit_of_work(store, partial(_Put(self, store, size).put, part, rows))
+                    return retried(store, partial(_Put(self, store, size).put, part, rows))
                 except Duplicate:
                     if size == 1:
                         raise
@@ -140,7 +140,7 @@ class Job:
         """Record that all partitions were put: a job of this name puts nothing from now on."""
         if self.is_named:
             with self.connected() as store:
-                if not unit_of_work(store, lambda: self.change(store, self.bulk.dialect.jobs.claim, part=WHOLE)):
+                if not retried(store, lambda: self.change(store, self.bulk.dialect.jobs.claim, part=WHOLE)):
                     log = logging.getLogger(f"xq.{self.bulk.name}")
                     log.warning("the job %s was put before: none of its rows is put again", self.name)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from xq.core.values import Tasks
 from xq.engine.history import History
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.rollup import Rollup

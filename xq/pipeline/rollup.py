@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import UNANSWERED, fits_a_column
-from xq.engine.unit import Database
+from xq.engine.run import Database
 
 LONGEST = 255  # characters of the name of a table
 UNITS: Final[Mapping[str, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of buckets, in seconds

@@ -17,7 +17,7 @@ from weakref import WeakSet, ref
 from xq.core.errors import NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
-from xq.engine.unit import MANY
+from xq.engine.run import MANY
 from xq.sessions.liveness import AT_ONCE
 from xq.sessions.session import Sessions
 

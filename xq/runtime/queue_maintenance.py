@@ -13,8 +13,8 @@ from weakref import ref
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.engine.finish import Finish
+from xq.engine.run import Database
 from xq.engine.take import NONE, Takes
-from xq.engine.unit import Database
 from xq.runtime.maintenance import LOOK, RETRY, MaintenanceThread
 from xq.runtime.maintenance_threads import queues, thread_of
 from xq.runtime.schedules import Schedules

@@ -36,7 +36,7 @@ from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST
-from xq.engine.unit import Database
+from xq.engine.run import Database
 from xq.runtime import cron
 
 T = TypeVar("T")

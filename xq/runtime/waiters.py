@@ -24,8 +24,8 @@ from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Span, Tasks, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
+from xq.engine.run import Database
 from xq.engine.take import Takes
-from xq.engine.unit import Database
 from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")

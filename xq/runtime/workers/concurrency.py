@@ -16,7 +16,7 @@ from typing import Any
 
 from xq.core.errors import ConfigurationError, shown
 from xq.engine.pauses import LONGEST
-from xq.engine.unit import Database
+from xq.engine.run import Database
 
 MOST = 10_000  # slots of one name
 ASK = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one

@@ -1,4 +1,4 @@
-"""Bind a queue to its model's current database, and run its units of work there."""
+"""Run SQL in the model's current database: one statement, or a transaction. Nothing else of the engine does."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import ref
 
 from xq.core.clock import Clock
-from xq.core.compile import Statement, Statements
+from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
-from xq.core.machine import Machine
-from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Table, Values
-from xq.core.values import Catalogue, Seconds
-from xq.core.words import Wording
-from xq.engine.install import Installation
+from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
+from xq.core.values import Seconds
+from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sessions import process
 from xq.sessions import session as sessions
@@ -37,65 +33,26 @@ ASK: Final = 5.0  # seconds after which a missing right is looked up again
 REVIEW: Final = 1.0  # seconds between two checks of the installation
 
 
-@dataclass(frozen=True)
-class Definition:
-    """The arguments of `upgrade`, checked and compiled."""
+def retried(store: Store[Any], work: Callable[[], R]) -> R:
+    """Run `work` and return its result. Outside of a transaction, retry it after a conflict (a deadlock).
 
-    machine: Machine
-    table: Table
-    words: Mapping[str, str | int]  # letter -> value of the status field
-    wording: Wording  # of messages
-    tube_stats: tuple[str, ...]
-    structure: Mapping[str, Any]  # must be equal in every process
-    features: Mapping[str, Any]  # as given to `upgrade`
-    catalogue: Callable[[], Catalogue]
-    dialects: Mapping[str, type[Dialect]]
-    schedules: object  # as given to `upgrade`
-
-
-@dataclass(frozen=True, eq=False)
-class Binding:
-    """A definition, compiled for one database."""
-
-    database: ref[Any]
-    dialect: Dialect
-    statements: Statements
-    installation: Installation
-    sessions: Sessions  # of this process with that database
-    steps: StepCache = field(default_factory=lambda: StepCache())  # compiled at first use
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One compiled statement of a plan: a transition of the selected tasks, or a put."""
-
-    statement: Statement
-    run: Callable[[Connection, dict[str, Any]], list[Row]]
-    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # `run` within the application's transaction
-    event: str  # for observers; "" to notify none
-    source: str  # "" if the tasks leave several states: then each row holds its own
-    target: str
-
-
-class StepCache(dict[object, Step]):
-    """The compiled steps of a binding."""
-
-    size = 0  # the values that their statements put: memory grows with these
-
-
-def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
-    """Run `work` and return its result. Outside of a transaction, retry it after a conflict (a deadlock)."""
+    For the installer and bulk puts, whose transactions `work` opens by itself; all else uses `Database`.
+    """
     within = store.in_transaction()  # before `work`: on MariaDB a deadlock ends the transaction
     try:
         return work()
-    except Exception as error:
-        if within:
-            raise
-        return _retried(store, work, error)
+    except BaseException as error:
+        return _after(error, store, work, within)
 
 
-def _retried(store: Store[Any], again: Callable[[], R], error: BaseException) -> R:
-    """Retry after the conflict `error`: call `again`, up to 60 times. Raise the last conflict, or any other error."""
+def _after(error: BaseException, store: Store[Any], again: Callable[[], R], within: bool) -> R:
+    """Retry after the conflict `error`: call `again`, up to 60 times. Raise the last conflict, or any other error.
+
+    Within the application's transaction, raise: the database has rolled that back as a whole. After an interrupt, roll
+    back a transaction that xq left open.
+    """
+    if within:
+        raise error
     for pause in PAUSES:
         if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:
             break
@@ -104,6 +61,8 @@ def _retried(store: Store[Any], again: Callable[[], R], error: BaseException) ->
             return again()
         except BaseException as another:
             error = another
+    if store.classify(error) is ErrorKind.NOT_DATABASE:
+        store.undo_interrupted()
     raise error
 
 
@@ -130,26 +89,7 @@ class Database:
         """
         if (bound := self.bound) is not None:
             return bound
-        definition, database = self.definition, self.store.database
-        kind = definition.dialects[self.store.engine]
-        dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
-        here = ref(database)
-
-        def connected(connection: Connection) -> bool:
-            """Set a new connection up. Return False, and do nothing, if the model has another database by now."""
-            if self.store.database is not here():
-                return False
-            dialect.connected(self.store, connection)
-            return True
-
-        self.store.connected = connected
-        return Binding(
-            here,
-            dialect,
-            Statements(definition.machine, dialect),
-            Installation(self.store, dialect, definition.structure, definition.wording, self.values),
-            sessions.of(database),
-        )
+        return bound_to(self.store, self.definition, self.values)
 
     @property
     def bound(self) -> Binding | None:
@@ -169,16 +109,19 @@ class Database:
             self.binding = binding
         return binding
 
-    def begin(self) -> Connection:
+    def begin(self, *, locks: bool = False) -> Connection:
         """Bind the queue, and return the connection for a call that changes tasks.
 
-        The first call locks for writing and checks the installation. Raises NotInstalled.
+        `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
+        first call of all does so too, and checks the installation. Raises NotInstalled.
         """
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
-            self.begin_writing()
+            self._lock(connection)
             self.open()
             connection = self.store.ready()
+        elif locks:
+            self._lock(connection)
         return connection
 
     def review(self, records: list[Row] | None = None) -> None:
@@ -187,7 +130,7 @@ class Database:
         Another process may uninstall the queue, or install other features. `records`: those of the queue, just read.
         """
         fresh = self.bound is None
-        self.begin_writing()
+        self.begin(locks=True)
         binding = self.open()
         if fresh or (records is None and time.monotonic() <= self._review_at):
             return
@@ -219,21 +162,6 @@ class Database:
             self.binding = binding
         return True
 
-    def begin_writing(self) -> None:
-        """Within the application's transaction, lock for writing before the first read.
-
-        On SQLite a transaction that has read fails at once, without a wait, if there is another writer when it writes.
-        """
-        if self.store.in_transaction():
-            binding = self.bind()
-            try:
-                if binding.dialect.begin_writing:
-                    with self.store.bookkeeping():
-                        self.store.change(binding.dialect.begin_writing)
-            except Exception as error:
-                self._explain(binding, error)
-                raise
-
     def close(self) -> None:
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
@@ -244,55 +172,40 @@ class Database:
     def dialect(self) -> Dialect:
         return self.open().dialect
 
-    # units of work
+    # the only ways to run SQL
 
-    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True, caught: bool = False) -> R:
-        """Run `work` as a unit of work and return its result. With `transaction`, run it in one transaction.
+    def run(
+        self,
+        step: Step | str,
+        values: dict[str, Any] | None = None,
+        connection: Connection | None = None,
+        *,
+        caught: bool = False,
+    ) -> list[Row]:
+        """Run a step, or a text of the dialect, as a unit of work. Notify observers, and return the rows.
 
-        Of xq's `own` work the statements have no savepoints, so it catches no error of one. `caught`: the caller goes
-        on after an error, see `Connection.joins`.
-
-        Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
-        has rolled that back as a whole. If the unit is interrupted, roll back a transaction that xq left open.
+        Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
+        its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
+        NotInstalled if it fails because something installed is missing.
         """
-        # Before `work`: on MariaDB a deadlock ends the transaction.
-        within = self.store.in_transaction()
-        transaction = transaction and not (within and own and not caught and self.store.ready().joins)
-
-        def attempt() -> R:
-            with self.store.atomic(own):
-                return work()
-
-        run = attempt if transaction else work
-        try:
-            try:
-                return run()
-            except BaseException as error:
-                return self._retried(run, error, within)
-        except Exception as error:
-            if transaction and self.store.classify(error) is not ErrorKind.NOT_DATABASE:
-                self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
-            raise
-
-    def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
-        """Run a step as a unit of work, notify observers, and return its rows.
-
-        `caught`: the caller goes on after an error, see `Connection.joins`. Raises NotInstalled if it fails because
-        something installed is missing.
-        """
+        if isinstance(step, str):
+            step, values = self.open().text(step), {**self.values(), **(values or {})}
+        elif values is None:
+            values = self.values()
+        connection = connection or self.store.ready()
         within = connection.in_transaction
         try:
             rows = (step.guarded if within and (caught or not connection.joins) else step.run)(connection, values)
         except BaseException as error:
-            rows = self._performed(step, values, error, within)
+            rows = self._after(error, step, values, within)
         if self.observers.anybody and step.event and rows:
             self._notify(step, rows)
         return rows
 
-    def _performed(self, step: Step, values: dict[str, Any], error: BaseException, within: bool) -> list[Row]:
+    def _after(self, error: BaseException, step: Step, values: dict[str, Any], within: bool) -> list[Row]:
         """Retry a step after a conflict, or raise the reason why it failed."""
         try:
-            return self._retried(lambda: step.run(self.store.ready(), values), error, within)
+            return _after(error, self.store, lambda: step.run(self.store.ready(), values), within)
         except Exception as last:
             binding = self.bind()
             self._explain(binding, last)
@@ -300,15 +213,76 @@ class Database:
                 self._name_the_field(binding, step.statement, values, last)
             raise
 
-    def _retried(self, again: Callable[[], R], error: BaseException, within: bool) -> R:
-        if within:
-            raise error
+    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False, own: bool = True) -> R:
+        """Run `work` in one transaction and return its result; within the application's, in a savepoint.
+
+        `locks`: it reads before it writes, so within the application's transaction lock for writing first. Of xq's
+        `own` work the statements have no savepoints, so it catches no error of one. `caught`: the caller goes on after
+        an error, see `Connection.joins`.
+
+        Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
+        has rolled that back as a whole. If it is interrupted, roll back a transaction that xq left open.
+        """
+        connection = self.store.ready()
+        if own and not caught and connection.joins:
+            return work()
+        within = connection.in_transaction  # before `work`: on MariaDB a deadlock ends the transaction
+        if locks:
+            self._lock(connection)
+
+        def attempt() -> R:
+            with self.store.atomic(own):
+                return work()
+
         try:
-            return _retried(self.store, again, error)
-        except BaseException as last:
-            if self.store.classify(last) is ErrorKind.NOT_DATABASE:
-                self.store.undo_interrupted()
+            try:
+                return attempt()
+            except BaseException as error:
+                return _after(error, self.store, attempt, within)
+        except Exception as error:
+            if self.store.classify(error) is not ErrorKind.NOT_DATABASE:
+                self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
+
+    def _lock(self, connection: Connection) -> None:
+        """Within the application's transaction, lock for writing before the first read.
+
+        On SQLite a transaction that has read fails at once, without a wait, if there is another writer when it writes.
+        A transaction of xq's own has locked when it began.
+        """
+        if connection.in_transaction and not connection.joins:
+            binding = self.bind()
+            try:
+                if binding.dialect.begin_writing:
+                    with self.store.bookkeeping():
+                        self.store.change(binding.dialect.begin_writing)
+            except Exception as error:
+                self._explain(binding, error)
+                raise
+
+    # the five ways of before
+
+    def begin_writing(self) -> None:
+        self._lock(self.store.ready())
+
+    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True, caught: bool = False) -> R:
+        if transaction:
+            return self.transaction(work, locks=False, own=own, caught=caught)
+        return retried(self.store, work)
+
+    def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
+        return self.run(step, values, connection, caught=caught)
+
+    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+        return self.run(sql, {**(values or {})})
+
+    def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
+        ((changed,),) = self.run(binding.changes(self.store, statement, event), {**values})
+        return int(changed)
+
+    def now_us(self) -> int:
+        self.begin_writing()
+        return self.time_us()
 
     def _notify(self, step: Step, rows: list[Row]) -> None:
         dialect = self.open().dialect
@@ -328,32 +302,10 @@ class Database:
                 values[f"own_{option}"] = forever if value is None else value
         return values
 
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
-        """Run SQL of the dialect, with named values, as a unit of work, and return the rows."""
-        binding = self.open()
-        named = {**self.values(), **(values or {})}
-        return self._explained(binding, lambda: binding.dialect.execute(self.store.ready(), sql, named))
-
-    def now_us(self) -> int:
-        """Return the time as `time_us`, for a transaction that writes by it."""
-        self.begin_writing()
-        return self.time_us()
-
     def time_us(self) -> int:
         """Return the time of the database, or of a test's clock, in microseconds since 1970."""
-        ((now,),) = self.execute(self.dialect.time_us)
+        ((now,),) = self.run(self.dialect.time_us)
         return int(now)
-
-    def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
-        """Run a statement as a unit of work, and return the number of changed rows. Raises as `perform`."""
-        return self._explained(binding, lambda: binding.dialect.change(self.store, statement, values, event))
-
-    def _explained(self, binding: Binding, work: Callable[[], R]) -> R:
-        try:
-            return self.unit(work)
-        except Exception as error:
-            self._explain(binding, error)
-            raise
 
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
@@ -363,7 +315,7 @@ class Database:
         """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
         binding = self.bind()
         try:
-            return self.unit(lambda: binding.dialect.gone(self.store, uuids))
+            return retried(self.store, lambda: binding.dialect.gone(self.store, uuids))
         except Exception as error:
             if self.store.classify(error) is ErrorKind.DENIED:
                 return []
@@ -371,7 +323,7 @@ class Database:
 
     def counters(self) -> list[Any]:
         """Return the counters. If they have become many rows, roll those up."""
-        found = self.execute(self.dialect.counters)
+        found = self.run(self.dialect.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.roll_up_some()
         return [tuple(row[:4]) for row in found]
@@ -387,7 +339,7 @@ class Database:
         """Whether the user of the database may move tasks. A user that only puts may not, and expires no timers."""
         binding, (known, may, until) = self.open(), self._may_move
         if known is not binding or (not may and time.monotonic() > until):
-            may = self._explained(binding, lambda: binding.dialect.may_move(self.store))
+            may = retried(self.store, lambda: binding.dialect.may_move(self.store))
             self._may_move = (binding, may, time.monotonic() + ASK)
         return may
 
@@ -395,7 +347,7 @@ class Database:
         """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
-            return self.may_move and self.unit(lambda: dialect.roll_up(self.store))
+            return self.may_move and retried(self.store, lambda: dialect.roll_up(self.store))
         except Exception as error:
             if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
                 raise
@@ -456,7 +408,7 @@ class Database:
                 binding.sessions.announce()
             else:
                 with self.store.bookkeeping():
-                    self.execute(sql, values)
+                    self.run(sql, values)
                 self.store.after_commit(binding.sessions.announce)
             if listed or not self.store.in_transaction():
                 session.registered_in.add(name)
@@ -465,7 +417,7 @@ class Database:
         """Raise ConfigurationError if the session connection finds other tables than the application's connection."""
         if not (there := binding.sessions.on_own_connection(binding.dialect.found_tables, {})):
             return
-        here = self.execute(binding.dialect.found_tables)
+        here = self.run(binding.dialect.found_tables)
         # A table that this transaction has made is not there yet.
         if any(other not in (None, mine) for other, mine in zip(there[0], here[0], strict=True)):
             raise ConfigurationError(

@@ -1,0 +1,117 @@
+"""A queue's definition, compiled for its model's current database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from xq.core.compile import Statement, Statements
+from xq.core.machine import Machine
+from xq.core.ports import Connection, Row, Store, Table
+from xq.core.values import Catalogue
+from xq.core.words import Wording
+from xq.engine.install import Installation
+from xq.sessions import session as sessions
+from xq.sessions.session import Sessions
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
+
+KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
+KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The arguments of `upgrade`, checked and compiled."""
+
+    machine: Machine
+    table: Table
+    words: Mapping[str, str | int]  # letter -> value of the status field
+    wording: Wording  # of messages
+    tube_stats: tuple[str, ...]
+    structure: Mapping[str, Any]  # must be equal in every process
+    features: Mapping[str, Any]  # as given to `upgrade`
+    catalogue: Callable[[], Catalogue]
+    dialects: Mapping[str, type[Dialect]]
+    schedules: object  # as given to `upgrade`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One compiled statement: a transition of the selected tasks, a put, or a text of the dialect."""
+
+    statement: Statement
+    run: Callable[[Connection, dict[str, Any]], list[Row]]
+    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # `run` within the application's transaction
+    event: str = ""  # for observers; "" to notify none
+    source: str = ""  # "" if the tasks leave several states: then each row holds its own
+    target: str = ""
+
+
+class StepCache(dict[object, Step]):
+    """The compiled steps of a binding."""
+
+    size = 0  # the values that their statements put: memory grows with these
+
+    def keep(self, name: object, step: Step, values: int = 0) -> Step:
+        """Keep a step, whose statement puts so many values, and return it. If that is too much, forget all others."""
+        self.size += values
+        if len(self) >= KEPT or self.size > KEPT_VALUES:
+            self.clear()
+            self.size = values
+        self[name] = step
+        return step
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A definition, compiled for one database."""
+
+    database: ref[Any]
+    dialect: Dialect
+    statements: Statements
+    installation: Installation
+    sessions: Sessions  # of this process with that database
+    steps: StepCache = field(default_factory=StepCache)  # compiled at first use
+
+    def text(self, sql: str) -> Step:
+        """Return the step of a text of the dialect."""
+        if (step := self.steps.get(sql)) is None:
+            run = self.dialect.query(sql)
+            step = self.steps.keep(sql, Step(Statement(sql), run, run))
+        return step
+
+    def changes(self, store: Store[Any], statement: Statement, event: str = "") -> Step:
+        """Return the step of a statement without rows: it returns one row, the number of rows that it changed."""
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return [(self.dialect.change(store, statement, values, event),)]
+
+        return Step(statement, run, run)
+
+
+def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
+    """Compile the definition for the store's current database, and set each new connection up for it from now on."""
+    database = store.database
+    kind = definition.dialects[store.engine]
+    dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
+    here = ref(database)
+
+    def connected(connection: Connection) -> bool:
+        """Set a new connection up. Return False, and do nothing, if the model has another database by now."""
+        if store.database is not here():
+            return False
+        dialect.connected(store, connection)
+        return True
+
+    store.connected = connected
+    return Binding(
+        here,
+        dialect,
+        Statements(definition.machine, dialect),
+        Installation(store, dialect, definition.structure, definition.wording, values),
+        sessions.of(database),
+    )
