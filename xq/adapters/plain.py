@@ -76,6 +76,9 @@ class PlainStore(ClassifiesErrors):
     def in_transaction(self) -> bool:
         return self.driver.in_transaction(self.connection)
 
+    def undo_interrupted(self) -> None:
+        """Do nothing: who is interrupted closes the connection."""
+
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self.connection.create_function(name, arguments, function, deterministic=True)
 
