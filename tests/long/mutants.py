@@ -378,7 +378,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a transaction does not lock the file before it reads",
-        "xq/adapters/drivers.py",
+        "xq/adapters/drivers/sqlite.py",
         'begin = "BEGIN IMMEDIATE"',
         'begin = "BEGIN"',
         "contract/test_sqlite.py::test_a_call_that_reads_before_it_writes_locks_the_file_before_both",
@@ -483,7 +483,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what fails for one task is asked of the database for ever",
-        "xq/adapters/drivers.py",
+        "xq/adapters/drivers/sqlite.py",
         "ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,)",
         "ErrorKind.TRANSIENT: (sqlite3.SQLITE_ERROR,)",
         "contract/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",

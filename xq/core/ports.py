@@ -2,7 +2,7 @@
 
 Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), and its `upgrade` passes it to
 `xq.build.build`. The models of the tubes (adapters/tubes.py) are the only other part that belongs to an ORM. The
-drivers are in adapters/drivers.py.
+drivers are in adapters/drivers/.
 """
 
 from __future__ import annotations
@@ -238,6 +238,9 @@ class Driver(Protocol):
 
     def in_transaction(self, connection: Any) -> bool:
         """Return whether a transaction is open, also one that the application began."""
+
+    def connect(self, parameters: Mapping[str, Any]) -> Any:
+        """Return a new connection in autocommit mode. Raises the driver's errors."""
 
     def is_broken(self, connection: Any) -> bool:
         """Return whether the connection is known to be lost."""

@@ -18,7 +18,7 @@ from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
-from xq.adapters.drivers import as_transaction
+from xq.adapters.drivers.mariadb import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown

@@ -1,0 +1,56 @@
+"""What the drivers share, below any ORM."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from xq.core.errors import ConfigurationError
+from xq.core.ports import ErrorKind, ServerDriver
+
+T = TypeVar("T")
+
+# The events of a socket whose peer has closed it. The operating system reports them without sending anything.
+GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+
+# By the names of PEP 249's exceptions, which drivers and ORMs both use.
+OF_CLASSES: Mapping[str, ErrorKind] = {
+    "IntegrityError": ErrorKind.CONSTRAINT,
+    "OperationalError": ErrorKind.TRANSIENT,
+    "InterfaceError": ErrorKind.TRANSIENT,
+    "DatabaseError": ErrorKind.PERMANENT,
+}
+
+
+def kinds(codes: Mapping[ErrorKind, Iterable[T]]) -> Mapping[T, ErrorKind]:
+    """Return the kind of each code."""
+    return {code: kind for kind, of_kind in codes.items() for code in of_kind}
+
+
+def kind_by_class(error: BaseException) -> ErrorKind:
+    """Return the kind that the class of an error says."""
+    names = {each.__name__ for each in type(error).__mro__}
+    return next((kind for name, kind in OF_CLASSES.items() if name in names), ErrorKind.NOT_DATABASE)
+
+
+def is_gone(descriptor: int) -> bool:
+    """Return whether the peer has closed a connection, or another thread of this process has."""
+    if descriptor < 0:
+        return True
+    end = select.poll()
+    end.register(descriptor, GONE)
+    return bool(end.poll(0))
+
+
+def of_another(server: str, driver: str, connection: Any, advice: str) -> ConfigurationError:
+    """Return the error for a connection of another driver."""
+    text = f"xq speaks to {server} through {driver}, this is a connection of {type(connection).__module__}"
+    return ConfigurationError(f"{text}: {advice}" if advice else text)
+
+
+class Server(ServerDriver):
+    """The base of the drivers of servers."""
+
+    def transaction(self, connection: Any) -> bool | None:
+        return True if self.in_transaction(connection) else None if self.is_broken(connection) else False
