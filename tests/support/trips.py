@@ -25,7 +25,7 @@ from xq.runtime import callers, waiters
 from xq.runtime.maintenance_threads import threads
 from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
 
-# Sent by the time that passes, and not by a call: PLANNED in adapters/drivers/postgres.py, IDLE in session_connection.py.
+# Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
 TIMED = ("DISCARD PLANS", "INSERT INTO xq_alive (uuid, process, waits)")
 MAINTENANCE = "xq"
 
