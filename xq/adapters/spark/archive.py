@@ -198,7 +198,6 @@ class _Archive:
         self.day = "xq_day" if "day" in names else "day"
 
     def check_owner(self) -> None:
-        """Raise ConfigurationError if the archive belongs to another queue."""
         if not self.folder.exists(OWNER):
             return
         stored, own = json.loads(self.folder.read(OWNER)), self.table.identity

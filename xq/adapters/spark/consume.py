@@ -71,7 +71,6 @@ def consume(
 
 
 def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object) -> None:
-    """Raise the error of invalid arguments, before any task is taken."""
     if not callable(work):
         raise BadType(f"work is a function, not {shown(work)}")
     if isinstance(batch, bool) or not isinstance(batch, int):

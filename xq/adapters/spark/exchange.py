@@ -110,7 +110,6 @@ class Exchange:
 
 
 def _arrow_type(column: Column) -> pa.DataType:
-    """Return the type of a column of Spark's in Arrow."""
     if column.type.startswith("DECIMAL"):
         digits, places = map(int, column.type.removeprefix("DECIMAL(").rstrip(")").split(","))
         return pa.decimal128(digits, places)
@@ -122,7 +121,7 @@ def _sent(column: Column, field: Field, value: Any) -> Any:
     if value is None:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return _in_utc(value)
     if column.type == "STRING" and field.kind == "other" and field.type.upper() in JSON:
         return json.dumps(value)
     if column.type == "STRING" and field.kind != "text":
@@ -149,7 +148,7 @@ def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
     table = frame.toArrow()
     columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
     read = [
-        [_received(value) if isinstance(value, datetime) else value for value in values]
+        [_in_utc(value) if isinstance(value, datetime) else value for value in values]
         if pa.types.is_timestamp(column.type)
         else values
         for column, values in zip(table.columns, columns, strict=True)
@@ -157,6 +156,5 @@ def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
     yield from zip(*read, strict=True)
 
 
-def _received(value: datetime) -> datetime:
-    """Return a time of Arrow's as `_sent` makes it."""
+def _in_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

@@ -222,8 +222,6 @@ def write_report(
 
 
 class _Intermediate:
-    """Writes intermediate tables, and reads them."""
-
     def __init__(self, folder: Folder, spark: SparkSession, under: str = f"{WORK}/") -> None:
         self.folder = folder
         self.spark = spark

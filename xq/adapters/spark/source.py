@@ -60,7 +60,7 @@ class Xq(SignedSource):
 
     @cached_property
     def extract(self) -> Extract:
-        """Return the extract to read. Raises ConfigurationError."""
+        """The extract to read. Raises ConfigurationError."""
         found: Extract = self.sent("extract")
         return replace(found, address=self.complete(found.address))
 
