@@ -117,8 +117,6 @@ def dig(
 
 
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
-    """Return the command that moves one task."""
-
     def move(queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False) -> Answer:
         from xq.operators.operations import ACTS, act_on
 
