@@ -113,7 +113,6 @@ class Console:
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
     def _page(self, method: str, path: str) -> tuple[Page | None, Entry | None]:
-        """Return the page of a path, and the queue that the path names."""
         slug = path.split("/")[2] if path.startswith("/q/") else None
         entry = next((entry for entry in self.entries if entry.slug == slug), None)
         path = path if slug is None else path.replace(f"/q/{slug}", "/q/{queue}", 1)

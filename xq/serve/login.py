@@ -237,7 +237,7 @@ class Settings(BaseModel):
 
     @property
     def cookie(self) -> str:
-        """Returns the name of the cookie. Consoles on several ports of one host have several: ports share cookies."""
+        """The name of the cookie, another one for each console of a host: its ports share cookies."""
         keys = "\n".join(f"{name}\n{token}" for name, token in sorted(self.tokens.items()))
         return f"xq_{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
 
