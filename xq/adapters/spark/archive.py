@@ -36,7 +36,7 @@ from xq.pipeline.scan import Checkpoint, Extract, quoted
 
 RUN, KEY, SINCE = "xq_run", "xq_key", "xq_at_us"  # own columns: the key as in the history, and the time of done
 LAST = "xq_last"
-LONGEST = 255  # characters of a key that the history has on every database
+LONGEST_KEY = 255  # characters of a key that the history has on every database
 A_DAY = 86_400_000_000  # microseconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TASKS, HISTORY, INCOMPLETE = "tasks", "history", "_xq"
@@ -249,7 +249,7 @@ class _Archive:
         extract = self.queue.pipeline.extract("tasks", states="D")
         fields = [field.name for field in self.queue.adapter.store.fields]
         columns = dict.fromkeys([*fields, *(column.name for column in extract.chosen()), KEY])
-        done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST}")
+        done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST_KEY}")
         done = done.where(f"{LAST} IS NULL OR (NOT {LAST}.late AND {LAST}.at_us < {before_us})")
         done = done.withColumn(SINCE, f.col(f"{LAST}.at_us")).drop(LAST)
         run = self.write(done.withColumn(self.day, _day(f.col(SINCE))), TASKS, self.day)

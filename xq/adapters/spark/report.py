@@ -23,12 +23,12 @@ from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, is_, moves
 from xq.adapters.spark.packed import packed
-from xq.adapters.spark.page import SHOWN, Page
+from xq.adapters.spark.page import SHOWN, ReportPage
 from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.spans import Span
-from xq.adapters.spark.tables import STUCK, TABLES, Fact, Tube
+from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
 from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
@@ -205,7 +205,7 @@ def write_report(
             ranked = staged("ranks", _ranked(past, sums))
             staged("stuck", _stuck(past, ranked, begun))
             begin("writing the tables")
-            page = Page(names, limits, begun)
+            page = ReportPage(names, limits, begun)
             with Tables(folder, WORK) as tables:
                 for tube in _tubes(sums, ranked, staged.read("stuck", TABLES["stuck"].schema), span):
                     page.add(tube, tables.add(tube))
@@ -283,7 +283,7 @@ def _looked_up(found: Mapping[str, Any], name: str) -> Column:
     return F.create_map(*(F.lit(word) for pair in found.items() for word in pair))[F.col(name)]
 
 
-def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[Tube]:
+def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[TubeFacts]:
     """Yield the tubes one by one, with what the driver needs of them. Stuck tasks belong to the tube None."""
     first = stuck.coalesce(1).selectExpr(
         *("queue", "'stuck' AS kind", "key AS source", "state AS target", "unix_micros(since) AS us"),
@@ -299,4 +299,4 @@ def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> 
         of: dict[str, list[Fact]] = defaultdict(list)
         for fact in some:
             of[fact.kind].append(fact)
-        yield Tube(queue, tube, of, span)
+        yield TubeFacts(queue, tube, of, span)

@@ -95,14 +95,14 @@ class Xq(SignedSource):
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
-        return QueueReader(self.extract, schema, self.number("partitions"), after)
+        return BatchReader(self.extract, schema, self.number("partitions"), after)
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
 @dataclass
-class QueueReader(spark.DataSourceReader):
+class BatchReader(spark.DataSourceReader):
     """Reads a queue in partitions."""
 
     extract: Extract
