@@ -31,7 +31,7 @@ LISTED: Final = ("error", "attempts", "tube", "utube", "priority")  # the roles 
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConsoleQueue:
     """One queue of the console. `slug` is its name in URLs: names of tubes may have slashes and quotes."""
 
     slug: str
@@ -89,11 +89,11 @@ class Entry:
         return sorted(names, key=lambda name: (row[name] is None, name in self.roles))
 
 
-def entries_of(given: object) -> tuple[Entry, ...]:
+def entries_of(given: object) -> tuple[ConsoleQueue, ...]:
     """Return the queues of models, of handles and of tubes, or of a mapping from names. Raises BadType and BadValue."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         given = [given]
-    found: dict[str, Entry] = {}
+    found: dict[str, ConsoleQueue] = {}
     for called, each in given.items() if isinstance(given, Mapping) else ((None, each) for each in given):
         if called is not None and (not isinstance(called, str) or not called or not fits_a_column(called)):
             raise BadType(f"a queue is named by text, not by {shown(called)}")
@@ -105,13 +105,13 @@ def entries_of(given: object) -> tuple[Entry, ...]:
         plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:80] or "queue"
         slug = next(slug for n in count(1) if (slug := plain if n == 1 else f"{plain}-{n}") not in found)
         if all(queue is not other.queue for other in found.values()):
-            found[slug] = Entry(slug, name, queue, not own)
+            found[slug] = ConsoleQueue(slug, name, queue, not own)
     if not found:
         raise BadValue("a console shows at least one queue: xq.serve.app([Page])")
     return tuple(found.values())
 
 
-def on(entry: Entry | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
+def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
     """Make a call with a connection of this thread to a queue's database. Raises HTTPException if that fails.
 
     With `kept` the connection is closed when that is, so further calls of the thread on this database use it too.
