@@ -161,7 +161,7 @@ class Upkeep:
                 yield from ((table, *row) for _, *row in rows)
 
     def orphans(self) -> set[str]:
-        """Return the unregistered sessions that hold tasks of any tube, and open these tubes."""
+        """Return the unregistered sessions that hold tasks of any tube, and open their tubes."""
         dialect = self._queue.adapter.installation.dialect
         found: set[str] = set()
         if not self._may_have_changed(dialect.orphans_of):
@@ -174,7 +174,7 @@ class Upkeep:
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
 
-        Tasks whose due time is known are moved at that time. The next look at all tubes finds those of other processes.
+        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
         now = time.monotonic()
         too_early = now < self._next_look
