@@ -117,7 +117,7 @@ def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
 
 
 def test_each_transition_is_counted_once_also_of_a_queue_that_was_installed_anew(make, monkeypatch):
-    monkeypatch.setattr("xq.metrics.AT_ONCE", 7)  # that one query reads
+    monkeypatch.setattr("xq.metrics.TRANSITIONS_A_QUERY", 7)  # that one query reads
     monkeypatch.setattr("xq.metrics.LATE", 3)
     Task = make(HISTORY)
     metrics = of(Task)

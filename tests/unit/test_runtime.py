@@ -74,7 +74,7 @@ def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(m
 
 
 def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occur():
-    past = charts.Past()
+    past = charts.LastHour()
     for at, done in ((0.0, 0), (15.0, 0), (30.0, 30), (45.0, 30), (60.0, 30)):
         past.add(at, (60, done, 0))
     found = charts.chart(past, 1_800_000_000.0, 1)
@@ -83,7 +83,7 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occu
     assert charts.chart([*past][1:], 0.0, 1).lines == {"finished": "3570,4.0 3585,34.0 3600,34.0"}
     assert found.steps[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
     assert charts.chart([*past][:1], 0.0, 4).lines == {}
-    begun, row = charts.Past(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
+    begun, row = charts.LastHour(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
     begun.begin(60.0, 1_000.0, {"X-R": 1}, [row])
     assert [*begun] == [(30.0, (0, 0, 0)), (45.0, (1, 0, 0))], "the bucket of the first transition"
 

@@ -125,14 +125,11 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if there := [value for value in values if value not in (None, "")]:
-            texts, is_number = [name, *map(shown, values)], all(map(_is_number, there))
+            texts = [name, *map(shown, values)]
+            is_number = all(getattr(each, "is_number", isinstance(each, NUMBERS)) for each in there)
             is_text, is_extra = (any(isinstance(each, kind) for each in there) for kind in ((Text, dict, list), Extra))
             found.append(_Column(texts, max(map(cell_len, texts)), is_text, is_extra, is_number))
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return value.is_number if isinstance(value, Extra) else isinstance(value, NUMBERS)
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

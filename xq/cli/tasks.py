@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
-MOST = 200  # characters of a value that people see
+VALUE = 200  # characters of a value that people see
 DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
@@ -59,7 +59,7 @@ def peek(queue: Queue, key: o.Key) -> Answer:
 
 
 def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = None) -> Answer:
-    """List the tasks that a filter means: those of one state in the order of takes, else the newest first.
+    """List the tasks of a filter: of one state in the order of takes, else the newest first.
 
     The table has the first 200 characters of each value, and --json the whole.
     """
@@ -72,7 +72,7 @@ def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = 
 
 
 def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
-    """Show the tasks that failed, in groups: those with the same class of error and the same message.
+    """Show the tasks that failed, in groups: by their class of error and their message.
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
@@ -117,8 +117,6 @@ def dig(
 
 
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
-    """Return the command that moves one task."""
-
     def move(queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False) -> Answer:
         from xq.operators.operations import ACTS, act_on
 
@@ -229,7 +227,7 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
     name = queue.roles.get("error", "")
     error = {name: str(fields[name]).strip().partition("\n")[0]} if fields.get(name) else {}
     whole = (int, float, datetime, type(None))
-    return {of: each if isinstance(each, whole) else Text(shown(each, MOST)) for of, each in (fields | error).items()}
+    return {of: each if isinstance(each, whole) else Text(shown(each, VALUE)) for of, each in (fields | error).items()}
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -249,7 +247,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         row |= {role: cells.get(name) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: Extra.of(cell) for name, cell in cells.items() if name not in without}
-        # A field that is named as one of these has a dot before it.
+        # A field with the name of one of these has a dot before it.
         rows.append(row | {f".{name}" if name in row else name: cell for name, cell in others.items()})
     return [rows]
 

@@ -14,7 +14,7 @@ from xq.sessions.forking import at_fork
 
 
 class _Increasing:
-    """Return readings of a clock, each greater than the one before, in this process."""
+    """Readings of a clock, each greater than the one before, in this process."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read

@@ -29,10 +29,10 @@ from xq.runtime.workers.worker import Worker
 
 log = logging.getLogger("xq.metrics")
 TUBES: Final = 100  # tubes of a queue that have series of their own: Prometheus keeps each series in memory
-AT_ONCE: Final = 10_000  # transitions that one query reads
-LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than AT_ONCE
+TRANSITIONS_A_QUERY: Final = 10_000  # transitions that one query reads
+LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than one query reads
 KEPT: Final = 200_000  # tasks whose last transition is kept; of more, the durations are not counted
-# Seconds: from a task that a waiting worker takes at once to one that waits for an hour.
+# Seconds: from a task that a waiting worker takes at once to a wait of an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 Seconds: Final = partial(Histogram, labelnames=["queue"], registry=None, buckets=BUCKETS)
 
@@ -122,7 +122,7 @@ class QueueReader:
         self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
 
     def read(self) -> None:
-        """Set `numbers`; to those that grow, as they were, if the database fails."""
+        """Set `numbers`. If the database fails, only the growing ones stay."""
         try:
             with self._queue.adapter.store.briefly_connected():
                 self.numbers = self._now()
@@ -153,7 +153,7 @@ class QueueReader:
         return found
 
     def _by_tube(self, counted: Mapping[str, Any]) -> Totals[tuple[str, ...]]:
-        """Return the numbers of each tube, and those of the rest of the queue as "", so that their sum is the queue."""
+        """Return the numbers of each tube, and as "" the rest of the queue, so that their sum is the queue."""
         # Transitions count from 0 on, since Prometheus detects no increase in the first value of a series.
         none = {f"{row.source}-{row.target}": 0 for row in self._queue.machine.rows if row.source != row.target}
         found = Totals[tuple[str, ...]]()
@@ -173,10 +173,10 @@ class QueueReader:
             self._read, self._entered = {max(0, newest - LAST)}, {}
             self._counts_after = 0 if self._past else newest
         rows = None
-        while rows is None or len(rows) == AT_ONCE:
+        while rows is None or len(rows) == TRANSITIONS_A_QUERY:
             first, last = min(self._read), max(self._read)
             after = last if last - first < len(self._read) else max(first, last - LATE)  # an id between them is missing
-            rows = inspection.after(after, AT_ONCE)
+            rows = inspection.after(after, TRANSITIONS_A_QUERY)
             for row in rows:
                 if row.id not in self._read:
                     self._count(row)
@@ -204,7 +204,7 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
     """
     named = [worker.queue.name for worker in workers] if names is None else names
     metrics = Metrics({name: worker.queue for name, worker in zip(named, workers, strict=True)})
-    work = Work(workers, named)
+    work = WorkerCounts(workers, named)
     metrics.collectors += work.metrics.values()
     try:
         with socket.create_server((host, port)) as free:
@@ -224,13 +224,13 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
         yield
 
 
-def _serve(host: str, port: int, metrics: Metrics, work: Work) -> None:
+def _serve(host: str, port: int, metrics: Metrics, work: WorkerCounts) -> None:
     start_http_server(port, host, metrics)
     work.writer.close()  # so that `read` ends with the other processes
     work.read()
 
 
-class Work:
+class WorkerCounts:
     """Counts what the workers of a program do. Its processes write records into a pipe, which one of them reads.
 
     A record is shorter than PIPE_BUF, so a process that is killed spoils none. If the pipe is full, the record is lost.

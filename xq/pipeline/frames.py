@@ -66,10 +66,6 @@ def _date(value: Any) -> Any:
     return found.date() if isinstance(found, datetime) else found
 
 
-def _time(value: Any) -> Any:
-    return time.fromisoformat(value) if isinstance(value, str) else value
-
-
 def unchanged(value: Any) -> Any:
     return value
 
@@ -100,7 +96,7 @@ FRAMED: Final[Mapping[str, Framed]] = {
     ),
     "UUIDB": Framed("BINARY", lambda value: _uuid(value).bytes),
     "DATE": Framed("DATE", _date, date),
-    "TIME": Framed("STRING", _time, time),
+    "TIME": Framed("STRING", lambda value: time.fromisoformat(value) if isinstance(value, str) else value, time),
 }
 
 
@@ -119,7 +115,7 @@ def type_of(field: Field) -> str:
 
 
 def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column of a frame to those that the table stores. Raises BadValue and BadType."""
+    """Convert the values of a column of a frame to what the table stores. Raises BadValue and BadType."""
     _, stored, native = framed(field)
     if set(map(type, column)) <= {native, type(None)}:
         return column

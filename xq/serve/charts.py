@@ -28,7 +28,7 @@ def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
     return put, finished, sum(n for _, target, n in moves if target == "B")
 
 
-class Past(deque[Totals]):
+class LastHour(deque[Totals]):
     """The totals of one queue over the last hour: one for each bucket of time."""
 
     def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:

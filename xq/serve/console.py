@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from xq.core.errors import BadValue, Error, shown
 from xq.serve import login
 from xq.serve.charts import LINES
-from xq.serve.entries import Entry, entries_of, on, status_of
-from xq.serve.login import NOBODY, VIEW, FromScope, Settings, Visit
+from xq.serve.entries import ConsoleQueue, entries_of, on, status_of
+from xq.serve.login import NOBODY, VIEW, ConsoleOptions, FromScope, Visit
 from xq.serve.operations import Begun, of_queue
 from xq.serve.snapshot import EVERY, looks_of
 from xq.serve.texts import Texts
@@ -48,8 +48,8 @@ HINTS: Final = {401: {"WWW-Authenticate": 'Bearer realm="xq"'}, 429: {"Retry-Aft
 Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that returns one
 
 
-class Page(NamedTuple):
-    """A page: the verb that its caller must be allowed, and what answers: a function, or a template that asks."""
+class Route(NamedTuple):
+    """A page: where it is, the verb that its caller must be allowed, and the function or template for its answer."""
 
     method: str
     path: str
@@ -60,10 +60,10 @@ class Page(NamedTuple):
 class Console:
     """The console of some queues."""
 
-    def __init__(self, entries: tuple[Entry, ...], settings: Settings, pages: tuple[Page, ...]) -> None:
+    def __init__(self, entries: tuple[ConsoleQueue, ...], settings: ConsoleOptions, pages: tuple[Route, ...]) -> None:
         self.entries, self.settings, self.pages = entries, settings, pages
         self.look = looks_of(entries, settings.every)  # at the database of each queue
-        self.operations: dict[tuple[Entry, str, str], Begun] = {}  # of this process: by queue, verb and filter
+        self.operations: dict[tuple[ConsoleQueue, str, str], Begun] = {}  # of this process: by queue, verb and filter
         self.beginning = threading.Lock()
         self._others = Router()  # for what is not HTTP
         loader = PackageLoader("xq.serve")
@@ -112,8 +112,7 @@ class Console:
             log.exception("the console failed to answer %s %s", request.method, request.scope["path"])
             return self._refusal(Visit(request, caller), 500, "The console failed. Its log has the traceback.")
 
-    def _page(self, method: str, path: str) -> tuple[Page | None, Entry | None]:
-        """Return the page of a path, and the queue that the path names."""
+    def _page(self, method: str, path: str) -> tuple[Route | None, ConsoleQueue | None]:
         slug = path.split("/")[2] if path.startswith("/q/") else None
         entry = next((entry for entry in self.entries if entry.slug == slug), None)
         path = path if slug is None else path.replace(f"/q/{slug}", "/q/{queue}", 1)
@@ -121,7 +120,7 @@ class Console:
         page = next((page for page in self.pages if page[:2] == asked), None)
         return (page if slug is None or entry else None), entry
 
-    def _answer(self, page: Page, visit: Visit) -> Any:
+    def _answer(self, page: Route, visit: Visit) -> Any:
         if isinstance(page.answer, str):
             return self.show(page.answer, visit)
         try:
@@ -193,8 +192,8 @@ def app(
 
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
-    name or None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
+    `user` is the name of the header in which a proxy names its user, or a function from the ASGI scope to a name or
+    None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
     and networks `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
@@ -208,9 +207,9 @@ def app(
     options = locals()
     from xq.serve.pages import PAGES, metrics_of
 
-    entries, settings = entries_of(options.pop("queues")), Settings.of(**options)
+    entries, settings = entries_of(options.pop("queues")), ConsoleOptions.of(**options)
     for entry in entries:
         if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
-    scraped = [Page("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
+    scraped = [Route("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
     return Console(entries, settings, (*PAGES, *scraped))

@@ -31,7 +31,7 @@ LISTED: Final = ("error", "attempts", "tube", "utube", "priority")  # the roles 
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConsoleQueue:
     """One queue of the console. `slug` is its name in URLs: names of tubes may have slashes and quotes."""
 
     slug: str
@@ -64,18 +64,18 @@ class Entry:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
-        """Return a key, or that of the fields of a task, as text which `key` reads."""
+        """Return a key, or the one among the fields of a task, as text for `key`."""
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
         return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
-        """Return those of the verbs that move tasks in any of these states."""
+        """Return the permitted verbs that move tasks in some of the states."""
         machine = self.queue.machine
         events = {verb: event for verb, event in ACTS.items() if verb in may and is_offered(machine, event)}
         return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
 
     def columns(self, rows: list[dict[str, Any]]) -> dict[str, str]:
-        """Return the fields that any of these tasks fills, with their titles. That of a number begins with #."""
+        """Return the fields that any of the tasks fills, with their titles. The title of a number begins with #."""
         used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
         shown = [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
         others = {*self.roles, *self.queue.adapter.store.key}
@@ -84,16 +84,16 @@ class Entry:
         return {name: "#" * (name in numbers) + name for name in shown}
 
     def in_order(self, row: dict[str, Any]) -> list[str]:
-        """Return the names of the application's fields, then those of the queue's, then those that are empty."""
+        """Return the names of the application's fields, then of the queue's, then of the empty ones."""
         names = [name for name in row if name not in self.roles or row[name] is not None]
         return sorted(names, key=lambda name: (row[name] is None, name in self.roles))
 
 
-def entries_of(given: object) -> tuple[Entry, ...]:
+def entries_of(given: object) -> tuple[ConsoleQueue, ...]:
     """Return the queues of models, of handles and of tubes, or of a mapping from names. Raises BadType and BadValue."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         given = [given]
-    found: dict[str, Entry] = {}
+    found: dict[str, ConsoleQueue] = {}
     for called, each in given.items() if isinstance(given, Mapping) else ((None, each) for each in given):
         if called is not None and (not isinstance(called, str) or not called or not fits_a_column(called)):
             raise BadType(f"a queue is named by text, not by {shown(called)}")
@@ -105,13 +105,13 @@ def entries_of(given: object) -> tuple[Entry, ...]:
         plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:80] or "queue"
         slug = next(slug for n in count(1) if (slug := plain if n == 1 else f"{plain}-{n}") not in found)
         if all(queue is not other.queue for other in found.values()):
-            found[slug] = Entry(slug, name, queue, not own)
+            found[slug] = ConsoleQueue(slug, name, queue, not own)
     if not found:
         raise BadValue("a console shows at least one queue: xq.serve.app([Page])")
     return tuple(found.values())
 
 
-def on(entry: Entry | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
+def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
     """Make a call with a connection of this thread to a queue's database. Raises HTTPException if that fails.
 
     With `kept` the connection is closed when that is, so further calls of the thread on this database use it too.

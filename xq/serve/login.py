@@ -41,9 +41,9 @@ FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests 
 PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
 LASTS: Final = 12 * 3600  # seconds for which a login is good
 REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-LONGEST: Final = 16_000  # characters of a parameter, and of a token
+LONGEST_PARAMETER: Final = 16_000  # characters of a parameter, and of a token
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
-MOST: Final = 500  # parameters of a request
+MOST_PARAMETERS: Final = 500  # parameters of a request
 LONGEST_QUERY: Final = 24_000  # characters
 LONGEST_BODY: Final = 512_000  # bytes
 
@@ -112,7 +112,7 @@ Verbs = Annotated[frozenset[Verb], AfterValidator(lambda verbs: verbs | {VIEW})]
 NAMES: Final = "a list of names, as ['example.org']"
 
 
-class Settings(BaseModel):
+class ConsoleOptions(BaseModel):
     """The options of a console, each described as an error says it; and what they require of a request."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -138,7 +138,7 @@ class Settings(BaseModel):
     _refused: deque[tuple[float, str]] = PrivateAttr(default_factory=lambda: deque(maxlen=1_000))  # when, from where
 
     @classmethod
-    def of(cls, **options: Any) -> Settings:
+    def of(cls, **options: Any) -> ConsoleOptions:
         """Return the options, checked. Raises BadValue, which shows no token."""
         try:
             return cls.model_validate(options)
@@ -150,7 +150,7 @@ class Settings(BaseModel):
 
     @property
     def root(self) -> str:
-        """The path at which a proxy has the console; "" for that of the application around."""
+        """The path at which a proxy has the console; "" for the one of the application around."""
         return f"/{self.root_path}/".replace("//", "/").rstrip("/")
 
     def believes(self, address: str) -> bool:
@@ -237,7 +237,7 @@ class Settings(BaseModel):
 
     @property
     def cookie(self) -> str:
-        """Returns the name of the cookie. Consoles on several ports of one host have several: ports share cookies."""
+        """The name of the cookie, another one for each console of a host: its ports share cookies."""
         keys = "\n".join(f"{name}\n{token}" for name, token in sorted(self.tokens.items()))
         return f"xq_{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
 
@@ -254,7 +254,7 @@ class Settings(BaseModel):
 
 def equal(given: str, known: Mapping[str, str]) -> str | None:
     """Return the name of the text that equals a given one. All are compared, in a time that says nothing of them."""
-    sent = given[:LONGEST].encode("utf-8", "replace")
+    sent = given[:LONGEST_PARAMETER].encode("utf-8", "replace")
     return ([None] + [name for name, each in known.items() if hmac.compare_digest(sent, each.encode())])[-1]
 
 
@@ -265,7 +265,7 @@ class Visit:
     request: Request
     caller: Caller
     parameters: Mapping[str, list[str]] = field(default_factory=dict)
-    entry: Any = None  # the Entry of a queue's page
+    entry: Any = None  # the ConsoleQueue of a queue's page
 
     @property
     def root(self) -> str:
@@ -294,7 +294,7 @@ class Visit:
 
 
 async def parameters_of(request: Request) -> dict[str, list[str]]:
-    """Return the parameters of the form and of the address. Raises HTTPException for those that are too long."""
+    """Return the parameters of the form and of the address. Raises HTTPException if they are too long."""
     query, body = request.scope.get("query_string", b""), bytearray()
     if len(query) > LONGEST_QUERY:
         raise HTTPException(414, "The address is too long. Shorten the filter.")
@@ -302,12 +302,12 @@ async def parameters_of(request: Request) -> dict[str, list[str]]:
         body += part
         if len(body) > LONGEST_BODY:
             raise HTTPException(413, "The request is too long. Select fewer tasks, or use a filter.")
-    if body.count(b"&") + query.count(b"&") >= MOST:
-        raise HTTPException(400, f"More than {MOST} parameters: select fewer tasks, or use a filter.")
+    if body.count(b"&") + query.count(b"&") >= MOST_PARAMETERS:
+        raise HTTPException(400, f"More than {MOST_PARAMETERS} parameters: select fewer tasks, or use a filter.")
     found = dict[str, list[str]]()
     for given in (QueryParams(body.decode("utf-8", "replace")), QueryParams(query)):  # the form counts more
         for name in set(given).difference(found):
             found[name] = [value.replace("\0", "\N{REPLACEMENT CHARACTER}") for value in given.getlist(name)]
-            if max(map(len, found[name])) > LONGEST:
-                raise HTTPException(400, f"{shown(name)} is longer than {LONGEST:,} characters. Shorten it.")
+            if max(map(len, found[name])) > LONGEST_PARAMETER:
+                raise HTTPException(400, f"{shown(name)} is longer than {LONGEST_PARAMETER:,} characters. Shorten it.")
     return found

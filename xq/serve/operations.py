@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
 from xq.operators.operations import Operation, act_on
-from xq.serve.entries import Entry, on
+from xq.serve.entries import ConsoleQueue, on
 from xq.serve.login import Visit
 from xq.serve.snapshot import Look, begun
 
@@ -78,7 +78,7 @@ def act(console: Console, visit: Visit) -> Response:
 class Begun(NamedTuple):
     """An operation that a thread of this process runs, or has run."""
 
-    entry: Entry
+    entry: ConsoleQueue
     operation: Operation[Any]
     ended: Future[Any]
 
@@ -90,7 +90,7 @@ class Begun(NamedTuple):
         return f"failed: {getattr(error, 'detail', error)}" if error else self.operation.state
 
 
-def _run(look: Look, entry: Entry, operation: Operation[Any]) -> None:
+def _run(look: Look, entry: ConsoleQueue, operation: Operation[Any]) -> None:
     """Run an operation when it is its turn. A process that ends does not wait for it."""
     try:
         with look.operations:
@@ -100,7 +100,7 @@ def _run(look: Look, entry: Entry, operation: Operation[Any]) -> None:
         raise
 
 
-def of_queue(console: Console, entry: Entry) -> list[Begun]:
+def of_queue(console: Console, entry: ConsoleQueue) -> list[Begun]:
     """Return the operations on a queue that have not ended, and the newest one."""
     mine = [each for each in reversed([*console.operations.values()]) if each.entry is entry]
     return mine[:1] + [each for each in mine[1:] if not each.ended.done()]

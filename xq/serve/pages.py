@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from xq.serve.console import BY_FORM, OPEN, Answer, Console, Page
-from xq.serve.entries import Entry, on
+from xq.serve.console import BY_FORM, OPEN, Answer, Console, Route
+from xq.serve.entries import ConsoleQueue, on
 from xq.serve.login import LASTS, VIEW, Visit, address_of, log
 from xq.serve.operations import act, cancel, preview
 from xq.serve.snapshot import Look
@@ -22,7 +22,7 @@ INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of 
 
 
 async def part(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes, for which it asks again and again."""
+    """Return the part of a page that it asks for again and again."""
     await console.current(visit)
     return HTMLResponse(await run_in_threadpool(console.part, visit))
 
@@ -33,7 +33,7 @@ def plain(console: Console, visit: Visit) -> Response:
     return Response(on(visit.entry, partial(console.render, name, visit)), media_type=KINDS[name.rpartition(".")[2]])
 
 
-def metrics_of(entries: tuple[Entry, ...]) -> Answer:
+def metrics_of(entries: tuple[ConsoleQueue, ...]) -> Answer:
     """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
@@ -87,24 +87,24 @@ def schedule(console: Console, visit: Visit) -> Response:
 # Every page, and the verb that it needs. What is not here is not answered. A page of a template asks what the template
 # asks for.
 PAGES: Final = (
-    Page("GET", "/login", OPEN, "login.html"),
-    Page("POST", "/login", OPEN, log_in),
-    Page("POST", "/logout", VIEW, log_out),
-    Page("GET", "/static/console.css", OPEN, plain),  # the form to log in needs it
-    Page("GET", "/static/console.js", VIEW, plain),
-    Page("GET", "/static/favicon.svg", VIEW, plain),
-    Page("GET", "/", VIEW, "overview.html"),
-    Page("GET", "/part", VIEW, part),
-    Page("GET", "/q/{queue}", VIEW, "tasks.html"),
-    Page("GET", "/q/{queue}/part", VIEW, part),
-    Page("GET", "/q/{queue}/task", VIEW, "task.html"),
-    Page("GET", "/q/{queue}/task.json", VIEW, plain),
-    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("failures", "workers", "schedules")),
-    *(Page("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor")),
-    Page("POST", "/q/{queue}/preview", BY_FORM, preview),
-    Page("POST", "/q/{queue}/act", BY_FORM, act),
-    Page("POST", "/q/{queue}/cancel", BY_FORM, cancel),
-    Page("POST", "/q/{queue}/schedule", BY_FORM, schedule),
-    Page("POST", "/q/{queue}/pause", "pause", pause),
-    Page("POST", "/q/{queue}/resume", "resume", pause),
+    Route("GET", "/login", OPEN, "login.html"),
+    Route("POST", "/login", OPEN, log_in),
+    Route("POST", "/logout", VIEW, log_out),
+    Route("GET", "/static/console.css", OPEN, plain),  # the form to log in needs it
+    Route("GET", "/static/console.js", VIEW, plain),
+    Route("GET", "/static/favicon.svg", VIEW, plain),
+    Route("GET", "/", VIEW, "overview.html"),
+    Route("GET", "/part", VIEW, part),
+    Route("GET", "/q/{queue}", VIEW, "tasks.html"),
+    Route("GET", "/q/{queue}/part", VIEW, part),
+    Route("GET", "/q/{queue}/task", VIEW, "task.html"),
+    Route("GET", "/q/{queue}/task.json", VIEW, plain),
+    *(Route("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("failures", "workers", "schedules")),
+    *(Route("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor")),
+    Route("POST", "/q/{queue}/preview", BY_FORM, preview),
+    Route("POST", "/q/{queue}/act", BY_FORM, act),
+    Route("POST", "/q/{queue}/cancel", BY_FORM, cancel),
+    Route("POST", "/q/{queue}/schedule", BY_FORM, schedule),
+    Route("POST", "/q/{queue}/pause", "pause", pause),
+    Route("POST", "/q/{queue}/resume", "resume", pause),
 )

@@ -19,8 +19,8 @@ from starlette.exceptions import HTTPException
 from xq.core.words import lasting
 from xq.operators.doctor import LONG
 from xq.operators.inspection import Age, Snapshot
-from xq.serve.charts import Chart, Past, Totals, chart, rates, totals
-from xq.serve.entries import Entry, on
+from xq.serve.charts import Chart, LastHour, Totals, chart, rates, totals
+from xq.serve.entries import ConsoleQueue, on
 
 EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
 GAP: Final = 30  # seconds without a look, which the history fills
@@ -43,7 +43,7 @@ R = TypeVar("R")
 class Now:
     """One queue at one moment."""
 
-    entry: Entry
+    entry: ConsoleQueue
     at: float  # by time.monotonic()
     error: str = ""  # why there are no numbers
     counts: Counter[str] = field(default_factory=Counter)  # of tasks, by state
@@ -65,16 +65,16 @@ class Now:
 
 
 class Look:
-    """One database: the looks at its queues, of which one runs at a time, and the threads for the pages of these.
+    """One database: the looks at its queues, one at a time, and the threads for their pages.
 
     A thread is made for each call, and does not hold up the end of the process.
     """
 
     def __init__(self, every: float = EVERY) -> None:
         self.every = every
-        self.entries: list[Entry] = []
+        self.entries: list[ConsoleQueue] = []
         self.now: dict[str, Now] = {}
-        self.past = defaultdict[str, Past](Past)
+        self.past = defaultdict[str, LastHour](LastHour)
         self.seen = dict[str, tuple[float, Snapshot]]()  # and when it was read
         self.running: Future[None] | None = None
         self.answered = self.due = 0.0  # when the look had its last answer, and when the next look may begin
@@ -97,7 +97,7 @@ class Look:
             left = self.answered + (LATE if self.now else HANGS) - time.monotonic()
             await asyncio.wait_for(asyncio.wrap_future(running), left)
 
-    def of(self, entry: Entry) -> Now:
+    def of(self, entry: ConsoleQueue) -> Now:
         """Return the last numbers of a queue; with their age if they are old."""
         at = time.monotonic()
         now = self.now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
@@ -138,13 +138,13 @@ class Look:
                 self.answered = time.monotonic()
         self.due = time.monotonic() + max(self.every, time.monotonic() - began)  # at most half of a thread's time
 
-    def _of(self, entry: Entry, kept: ExitStack) -> Now:
+    def _of(self, entry: ConsoleQueue, kept: ExitStack) -> Now:
         try:
             return on(entry, lambda: self._numbers(entry), kept)
         except Exception as error:  # the other queues have numbers
             return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
-    def _numbers(self, entry: Entry) -> Now:
+    def _numbers(self, entry: ConsoleQueue) -> Now:
         queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
         at, (asked, seen) = time.monotonic(), self.seen.get(entry.slug, (0.0, None))
         if seen is None or not entry.keeps_history or at - asked >= SLOW:
@@ -165,7 +165,7 @@ class Look:
         return Now(entry, at, "", Counter(stats.counts), marks, oldest, rates(past), [*past])
 
 
-def looks_of(entries: Sequence[Entry], every: float) -> dict[Entry, Look]:
+def looks_of(entries: Sequence[ConsoleQueue], every: float) -> dict[ConsoleQueue, Look]:
     """Return the look of each queue: those of one database share one."""
     looks = defaultdict[object, Look](partial(Look, every))
     found = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}

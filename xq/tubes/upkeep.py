@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
-AT_ONCE = 20  # tubes per statement: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
+TUBES_A_QUERY = 20  # tubes per statement: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
-LONGEST = 5.0  # seconds between two looks, at most, while the database is written
+LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written
 IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
 SKIP = 60.0  # seconds for which a tube that failed is skipped
 
@@ -136,7 +136,7 @@ class Upkeep:
         known, texts = self._texts.get(query.__name__, (None, []))
         if known != tables:
             found = [(table, of) for table in sorted(tables) if (of := self._dialect(table)) is not None]
-            parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
+            parts = [found[at : at + TUBES_A_QUERY] for at in range(0, len(found), TUBES_A_QUERY)]
             texts = [([table for table, _ in part], query([of for _, of in part])) for part in parts]
             self._texts[query.__name__] = tables, texts
         for part_tables, sql in texts:
@@ -161,7 +161,7 @@ class Upkeep:
                 yield from ((table, *row) for _, *row in rows)
 
     def orphans(self) -> set[str]:
-        """Return the unregistered sessions that hold tasks of any tube, and open these tubes."""
+        """Return the unregistered sessions that hold tasks of any tube, and open their tubes."""
         dialect = self._queue.adapter.installation.dialect
         found: set[str] = set()
         if not self._may_have_changed(dialect.orphans_of):
@@ -174,7 +174,7 @@ class Upkeep:
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
 
-        Tasks whose due time is known are moved at that time. The next look at all tubes finds those of other processes.
+        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
         now = time.monotonic()
         too_early = now < self._next_look
@@ -185,7 +185,7 @@ class Upkeep:
                 if seconds is not None:
                     self._due_at[table] = min(now + float(seconds), self._due_at.get(table, math.inf))
             took = time.monotonic() - now
-            self._next_look = now + min(LONGEST, max(PAUSE, EFFORT * took))
+            self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * took))
         for table in [table for table, at in self._due_at.items() if at <= now]:
             seconds = self._expire(table)
             self._due_at[table] = math.inf if seconds is None else time.monotonic() + seconds

@@ -16,7 +16,7 @@ from xq.adapters.spark.arrow import STORED
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import Field
 from xq.pipeline.frames import as_stored, unchanged
-from xq.pipeline.scan import Column
+from xq.pipeline.scan import Extracted
 
 ERROR = "xq_error"
 JSON = ("JSON", "JSONB")
@@ -95,7 +95,7 @@ class Exchange:
         if field is None:
             raise BadValue(f"{name!r} is the queue's own: set {ERROR} to decide what becomes of a task")
         if column.type not in ("STRING", "BINARY"):
-            # raises for a value that SQLite would store, but that could not be read again
+            # raises for a value that SQLite would store, but xq could not read again
             as_stored(self._name, field, [value])
         if isinstance(value, datetime) and field.kind != "timestamptz":
             return value.replace(tzinfo=None)  # stored without a time zone, in UTC
@@ -109,20 +109,19 @@ class Exchange:
         return value
 
 
-def _arrow_type(column: Column) -> pa.DataType:
-    """Return the type of a column of Spark's in Arrow."""
+def _arrow_type(column: Extracted) -> pa.DataType:
     if column.type.startswith("DECIMAL"):
         digits, places = map(int, column.type.removeprefix("DECIMAL(").rstrip(")").split(","))
         return pa.decimal128(digits, places)
     return STORED[column.type]
 
 
-def _sent(column: Column, field: Field, value: Any) -> Any:
+def _sent(column: Extracted, field: Field, value: Any) -> Any:
     """Return a value of the application's as Spark holds it."""
     if value is None:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return _in_utc(value)
     if column.type == "STRING" and field.kind == "other" and field.type.upper() in JSON:
         return json.dumps(value)
     if column.type == "STRING" and field.kind != "text":
@@ -149,7 +148,7 @@ def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
     table = frame.toArrow()
     columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
     read = [
-        [_received(value) if isinstance(value, datetime) else value for value in values]
+        [_in_utc(value) if isinstance(value, datetime) else value for value in values]
         if pa.types.is_timestamp(column.type)
         else values
         for column, values in zip(table.columns, columns, strict=True)
@@ -157,6 +156,5 @@ def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
     yield from zip(*read, strict=True)
 
 
-def _received(value: datetime) -> datetime:
-    """Return a time of Arrow's as `_sent` makes it."""
+def _in_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

@@ -82,7 +82,6 @@ def stream(
 
 
 def _check(several: Mapping[str, object], checkpoint: object, unit: object, every: object, max_rows: object) -> None:
-    """Raise the error of invalid arguments, before anything is created."""
     if long := next((name for name in several if len(name) > NAME), None):
         raise BadValue(f"a queue is named by up to {NAME} characters, not by {shown(long)}: give a mapping of names")
     if not isinstance(checkpoint, (str, os.PathLike)):

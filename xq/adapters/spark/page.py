@@ -12,7 +12,7 @@ from typing import Any
 from xq.adapters.spark.facts import LIFE
 from xq.adapters.spark.moves import COUNTED
 from xq.adapters.spark.spans import SECOND, Span
-from xq.adapters.spark.tables import KINDS, LEVELS, TABLES, Row, Tube, by_attempts, by_outcome, count, ends
+from xq.adapters.spark.tables import KINDS, LEVELS, TABLES, Row, TubeFacts, by_attempts, by_outcome, count, ends
 from xq.adapters.spark.tables import levels as levels_of
 from xq.adapters.spark.tables import oldest as oldest_of
 from xq.adapters.spark.verdicts import THRESHOLDS, verdicts
@@ -81,7 +81,7 @@ class Figures:
         self.slowest = First(tubes, lambda row: (-row[3], -row[5], _text(row[0])))
         self.longest = First(SHOWN["stuck"], lambda row: (-row[3], row[0]))
 
-    def add(self, tube: Tube, tables: Mapping[str, Sequence[Row]]) -> None:
+    def add(self, tube: TubeFacts, tables: Mapping[str, Sequence[Row]]) -> None:
         """Add a tube: its facts, and its rows of the tables."""
         counts: Counter[str] = Counter()
         for _, _, _, slot, *numbers in tables["throughput"]:
@@ -121,7 +121,7 @@ class Figures:
             self.longest.add((fact.source, fact.target, since, fact.ranks[0]))
         self._add_before(tube)
 
-    def _add_before(self, tube: Tube) -> None:
+    def _add_before(self, tube: TubeFacts) -> None:
         counts: Counter[str] = Counter(levels_of(tube, "before"))
         for fact in tube.of("moved", "before"):
             count(counts, fact)
@@ -168,7 +168,7 @@ class Figures:
         }
 
 
-class Page:
+class ReportPage:
     """Collects the figures of the first queues, from their tubes one by one."""
 
     def __init__(self, names: Sequence[str], thresholds: Mapping[str, float], begun: Mapping[str, int]) -> None:
@@ -176,7 +176,7 @@ class Page:
         self.thresholds = thresholds
         self.queues = {name: Figures(name, thresholds, begun.get(name)) for name in names[: SHOWN["queues"]]}
 
-    def add(self, tube: Tube, tables: Mapping[str, Sequence[Row]]) -> None:
+    def add(self, tube: TubeFacts, tables: Mapping[str, Sequence[Row]]) -> None:
         if tube.queue in self.queues:
             self.queues[tube.queue].add(tube, tables)
 

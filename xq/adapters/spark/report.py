@@ -23,12 +23,12 @@ from xq.adapters.spark.facts import Past, facts
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, is_, moves
 from xq.adapters.spark.packed import packed
-from xq.adapters.spark.page import SHOWN, Page
+from xq.adapters.spark.page import SHOWN, ReportPage
 from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.spans import Span
-from xq.adapters.spark.tables import STUCK, TABLES, Fact, Tube
+from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
 from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
@@ -77,7 +77,7 @@ def report(
     The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
 
     ready_growth  0.1, fraction of 1: the growth of Ready over the span, of the tasks that became Ready
-    not_done      0.05, fraction of 1: tasks buried, expired or killed, of those that ended
+    not_done      0.05, fraction of 1: tasks buried, expired or killed, of all ended ones
     ready_p90     3600, seconds: the p90 of the time Ready
     stuck         0, tasks
     tube_tasks    20, tasks: a tube with fewer is judged only within its queue
@@ -205,7 +205,7 @@ def write_report(
             ranked = staged("ranks", _ranked(past, sums))
             staged("stuck", _stuck(past, ranked, begun))
             begin("writing the tables")
-            page = Page(names, limits, begun)
+            page = ReportPage(names, limits, begun)
             with Tables(folder, WORK) as tables:
                 for tube in _tubes(sums, ranked, staged.read("stuck", TABLES["stuck"].schema), span):
                     page.add(tube, tables.add(tube))
@@ -222,8 +222,6 @@ def write_report(
 
 
 class _Intermediate:
-    """Writes intermediate tables, and reads them."""
-
     def __init__(self, folder: Folder, spark: SparkSession, under: str = f"{WORK}/") -> None:
         self.folder = folder
         self.spark = spark
@@ -258,7 +256,7 @@ def _ranked(past: Past, sums: DataFrame) -> DataFrame:
 
 
 def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
-    """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
+    """Return the tasks Ready or Taken now, for longer than three times the p99 of that state in the span.
 
     queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
     queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
@@ -285,7 +283,7 @@ def _looked_up(found: Mapping[str, Any], name: str) -> Column:
     return F.create_map(*(F.lit(word) for pair in found.items() for word in pair))[F.col(name)]
 
 
-def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[Tube]:
+def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[TubeFacts]:
     """Yield the tubes one by one, with what the driver needs of them. Stuck tasks belong to the tube None."""
     first = stuck.coalesce(1).selectExpr(
         *("queue", "'stuck' AS kind", "key AS source", "state AS target", "unix_micros(since) AS us"),
@@ -301,4 +299,4 @@ def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> 
         of: dict[str, list[Fact]] = defaultdict(list)
         for fact in some:
             of[fact.kind].append(fact)
-        yield Tube(queue, tube, of, span)
+        yield TubeFacts(queue, tube, of, span)

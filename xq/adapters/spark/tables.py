@@ -45,7 +45,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tube:
+class TubeFacts:
     """What is known of one tube of a queue: its facts by kind, in the span and before. Percentiles of the whole queue
     belong to the tube None, with the kind "overall".
     """
@@ -63,7 +63,7 @@ class Tube:
         return self.queue, self.name
 
 
-def throughput(tube: Tube) -> Iterable[Row]:
+def throughput(tube: TubeFacts) -> Iterable[Row]:
     """Return how many tasks were put and taken, and how many ended and how, in each unit of time with such an event.
 
     queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
@@ -89,7 +89,7 @@ def count(counts: Counter[str], moved: Fact) -> None:
         counts[moved.outcome] += moved.n
 
 
-def states(tube: Tube) -> Iterable[Row]:
+def states(tube: TubeFacts) -> Iterable[Row]:
     """Return how long tasks were in each state, in seconds, of the stays that ended in the span.
 
     Stays whose beginning is not known are left out.
@@ -99,8 +99,8 @@ def states(tube: Tube) -> Iterable[Row]:
     return [(*tube.place, named(fact.source), *times(fact)) for fact in tube.of("ranks") if fact.source != LIFE]
 
 
-def lives(tube: Tube) -> Iterable[Row]:
-    """Return the time from put to done, of the tasks that were done in the span and whose put is known, in seconds.
+def lives(tube: TubeFacts) -> Iterable[Row]:
+    """Return the time from put to done, of the tasks done in the span with a known put, in seconds.
 
     queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
     finished task begins a new life, as a put does, also of a key that is used again.
@@ -108,7 +108,7 @@ def lives(tube: Tube) -> Iterable[Row]:
     return [(*tube.place, *times(fact)) for fact in tube.of("ranks") if fact.source == LIFE]
 
 
-def overall(tube: Tube) -> Iterable[Row]:
+def overall(tube: TubeFacts) -> Iterable[Row]:
     """Return the tables states and lives over all tubes of a queue, since percentiles of parts cannot be added.
 
     queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
@@ -124,7 +124,7 @@ def times(fact: Fact) -> Row:
     return fact.n, *fact.ranks
 
 
-def retries(tube: Tube) -> Iterable[Row]:
+def retries(tube: TubeFacts) -> Iterable[Row]:
     """Return how often the tasks that ended in the span had been taken by then.
 
     queue, tube, attempts (takes in this life), n. If the history does not show the put of a task: its known takes, or
@@ -133,7 +133,7 @@ def retries(tube: Tube) -> Iterable[Row]:
     return [(*tube.place, attempts, n) for attempts, n in by_attempts(tube).items()]
 
 
-def ends(tube: Tube, era: str = "now") -> Counter[tuple[str, int]]:
+def ends(tube: TubeFacts, era: str = "now") -> Counter[tuple[str, int]]:
     """Return how many lives ended in each way after so many takes."""
     counts: Counter[tuple[str, int]] = Counter()
     for fact in tube.of("ended", era):
@@ -141,21 +141,21 @@ def ends(tube: Tube, era: str = "now") -> Counter[tuple[str, int]]:
     return +counts  # without the ends that later ones replaced
 
 
-def by_attempts(tube: Tube) -> Counter[int]:
+def by_attempts(tube: TubeFacts) -> Counter[int]:
     counts: Counter[int] = Counter()
     for (_, takes), n in ends(tube).items():
         counts[takes] += n
     return counts
 
 
-def by_outcome(tube: Tube) -> Counter[str]:
+def by_outcome(tube: TubeFacts) -> Counter[str]:
     counts: Counter[str] = Counter()
     for (outcome, _), n in ends(tube).items():
         counts[outcome] += n
     return counts
 
 
-def shares(tube: Tube) -> Iterable[Row]:
+def shares(tube: TubeFacts) -> Iterable[Row]:
     """Return how the tasks that ended in the span ended, as fractions of 1.
 
     queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
@@ -165,10 +165,10 @@ def shares(tube: Tube) -> Iterable[Row]:
     return [(*tube.place, *(counts[kind] / counts.total() for kind in KINDS))] if counts else []
 
 
-def backlog(tube: Tube) -> Iterable[Row]:
+def backlog(tube: TubeFacts) -> Iterable[Row]:
     """Return how many tasks entered the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
 
-    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready).
+    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (how many of the backlog are Ready).
     Every entry counts as an arrival, also a release. backlog is that of the previous bucket plus arrived minus
     departed. A bucket without changes has no row, except the first of the span if there was a backlog. For the
     beginning of the history, the backlog follows from the source state in each task's first row, or from the table for
@@ -192,11 +192,11 @@ def backlog(tube: Tube) -> Iterable[Row]:
 CHANGES = ("arrived", "departed", "readied", "unreadied")
 
 
-def changes(tube: Tube, era: str) -> list[Fact]:
+def changes(tube: TubeFacts, era: str) -> list[Fact]:
     return tube.of("moved", era) + tube.of("changed", era)
 
 
-def failures(tube: Tube) -> Iterable[Row]:
+def failures(tube: TubeFacts) -> Iterable[Row]:
     """Return why tasks were buried in the span and are still Buried, counted by the first line of their error.
 
     queue, tube, error (of the role error; null if there is none), n, latest (when the last of them was buried, UTC).
@@ -204,7 +204,7 @@ def failures(tube: Tube) -> Iterable[Row]:
     return [(*tube.place, fact.event, fact.n, fact.us) for fact in tube.of("failed")]
 
 
-def transitions(tube: Tube) -> Iterable[Row]:
+def transitions(tube: TubeFacts) -> Iterable[Row]:
     """Return how often tasks went from one state to another in the span, and by which event.
 
     queue, tube, source, target (letters; X means not in the table), event, n.
@@ -219,7 +219,7 @@ class ReportTable(NamedTuple):
     """A table of a report."""
 
     columns: str
-    rows: Callable[[Tube], Iterable[Row]] | None  # None: Spark writes it, task by task
+    rows: Callable[[TubeFacts], Iterable[Row]] | None  # None: Spark writes it, task by task
     meaning: str  # the explanation on the page
 
     @property
@@ -296,7 +296,7 @@ TABLES: Mapping[str, ReportTable] = {
 # Further figures for the page.
 
 
-def levels(tube: Tube, era: str = "now") -> dict[str, int]:
+def levels(tube: TubeFacts, era: str = "now") -> dict[str, int]:
     """Return the backlog of a tube at the beginning and the end of a span.
 
     base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how many became
@@ -316,7 +316,7 @@ def levels(tube: Tube, era: str = "now") -> dict[str, int]:
     }
 
 
-def oldest(tube: Tube, begun: int | None) -> float | None:
+def oldest(tube: TubeFacts, begun: int | None) -> float | None:
     """Return for how many seconds, at least, the oldest Ready task has been so at the end of the span.
 
     `begun` is when the history of the queue begins, in µs since 1970. None if no task is Ready.

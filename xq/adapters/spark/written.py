@@ -13,7 +13,7 @@ from pyarrow.parquet import ParquetWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from xq.adapters.spark.files import Folder
-from xq.adapters.spark.tables import TABLES, Row, Tube
+from xq.adapters.spark.tables import TABLES, Row, TubeFacts
 
 CHUNK = 50_000  # rows that are written at once
 FILE = "part-00000.parquet"
@@ -37,7 +37,7 @@ class Tables(AbstractContextManager["Tables"]):
         }
         return self
 
-    def add(self, tube: Tube) -> Mapping[str, Sequence[Row]]:
+    def add(self, tube: TubeFacts) -> Mapping[str, Sequence[Row]]:
         """Add the rows of a tube to the tables, and return them by the table."""
         found = {name: list(table.rows(tube)) for name, table in TABLES.items() if table.rows}
         for name, rows in found.items():
