@@ -100,8 +100,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the savepoint around many moves is left out",
         "xq/engine/finish.py",
-        "        moved = self.database.unit(move, transaction=True)\n        for",
-        "        moved = self.database.unit(move)\n        for",
+        "        moved = self.database.transaction(move)\n        for",
+        "        moved = move()\n        for",
         "contract/test_batches.py::test_one_that_is_missing_or_named_twice_stops_them_all",
     ),
     Mutant(
