@@ -537,7 +537,7 @@ class Finish(Generic[T]):
         statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
         ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
-        return moved
+        return int(moved)
 
     def give_back(self, sessions: Sequence[str], event: str) -> None:
         """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""

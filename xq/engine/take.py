@@ -106,14 +106,14 @@ class Takes(Generic[T]):
         binding = database.binding or database.open()
         clock, dialect = database.clock, binding.dialect
         if takes and clock is None and self.maintained is not binding:
-            database.begin_writing()
+            database.begin(locks=True)
             self.maintain()  # before the take: if this fails, no task is taken
             connection = self.store.ready()
         skipped = but
         if takes:
             paused = self.pauses.paused
             if self.pauses.binding is not binding or self.pauses.uncommitted:
-                database.begin_writing()
+                database.begin(locks=True)
                 paused = self.pauses.look()
                 connection = self.store.ready()
             if paused is not None:
@@ -146,8 +146,8 @@ class Takes(Generic[T]):
                 look = self._prepare(connection, dialect, transition, time_to_sweep)
                 connection = self.store.ready()
             if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = database.unit(partial(self._taken, step, values, token, look), transaction=True)
-            elif rows := database.perform(step, connection, values):
+                tasks = database.transaction(partial(self._taken, step, values, token, look), locks=False)
+            elif rows := database.run(step, values, connection):
                 returned = self.tasks.returned
                 tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
             else:
@@ -171,7 +171,7 @@ class Takes(Generic[T]):
         if self.database.clock is not None:
             self.database.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
-            self.database.begin_writing()
+            self.database.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.has_dirty_groups and transition.source == READY:
             self.timers.refresh_groups(mine=only_own_heads)
@@ -185,7 +185,7 @@ class Takes(Generic[T]):
         return self.tasks.choose(source, event, seconds)
 
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, look: Prepared) -> list[T]:
-        rows = self.database.perform(step, self.store.ready(), values)
+        rows = self.database.run(step, values)
         return self._in_order(rows or self._found_late(step, values, look), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
@@ -223,7 +223,7 @@ class Takes(Generic[T]):
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
             if sure or (dialect.next_due and self.any_ready()):
-                rows = self.database.perform(step, self.store.ready(), values)
+                rows = self.database.run(step, values)
         return rows
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
@@ -232,11 +232,11 @@ class Takes(Generic[T]):
             return False
         skips = sum(name.startswith("skip") for name in values)
         sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
-        return bool(sql and self.database.execute(sql, values))
+        return bool(sql and self.database.run(sql, values))
 
     def any_ready(self) -> bool:
         """Return whether a take would find a task."""
-        return bool(self.database.execute(self.database.dialect.any_ready))
+        return bool(self.database.run(self.database.dialect.any_ready))
 
 
 def check_open(session: Session) -> None:
