@@ -17,13 +17,14 @@ from xq.core.values import PutOptions, Span, Tasks, Times, count_of
 from xq.engine.binding import Definition
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
+from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
 from xq.engine.run import Database
 from xq.engine.stats import Stats
 from xq.engine.steps import Steps
-from xq.engine.take import InDoubtTakes, Takes
+from xq.engine.take import Takes
 from xq.engine.timers import Batches, Timers
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators

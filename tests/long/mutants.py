@@ -120,7 +120,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what a take took is kept where a signal handler raised BadValue",
-        "xq/engine/take.py",
+        "xq/engine/in_doubt.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
         "unit/test_errors.py::test_an_error_that_the_handler_of_a_signal_may_have_raised_leaves_a_take_in_doubt",

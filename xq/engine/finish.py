@@ -14,8 +14,9 @@ from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
 from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
+from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.take import NONE, InDoubtTakes, check_open
+from xq.engine.take import NONE, check_open
 from xq.engine.timers import Batches
 from xq.sessions import session as sessions_of
 
@@ -107,7 +108,7 @@ class Finish(Generic[T]):
         binding = self.database.binding or self.database.open()
         if transition.target == TAKEN and transition.enters:
             return self._taken(binding, asked, transition, parts, token)
-        if self.store.may_fail_to_read:  # reading the row back may raise: then undo the move
+        if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
             again = partial(self._read, binding, asked, transition, parts, token)
             moved = self.database.transaction(again, locks=False)
         else:
@@ -153,7 +154,7 @@ class Finish(Generic[T]):
         taken_by = self.database.token(binding, session)
         try:
             again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
-            moved = self.database.transaction(again, locks=False) if self.store.may_fail_to_read else again()
+            moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
             if moved:
                 check_open(session)
             return moved

@@ -67,10 +67,10 @@ class Inserts(Generic[T]):
         for new in brought if seconds else ():
             self._check_own(new, seconds)
         connection = self.database.begin()
+        binding = self.database.binding or self.database.open()
         if not alone:
-            binding = self.database.binding or self.database.open()
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(brought) == 1 and not self.database.store.may_fail_to_read:
+        if len(brought) == 1 and not binding.may_fail_to_read:
             if not self._unique:
                 return self._insert(transition, brought[0], seconds, connection)
             if alone:
