@@ -395,7 +395,7 @@ class Queue(Operators[T]):
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
-        return self._database.unit(work, transaction=True, own=False)
+        return self._database.transaction(work, own=False)
 
     # operators
 
@@ -524,7 +524,7 @@ class Queue(Operators[T]):
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self._clock is None:
-            self._database.begin_writing()
+            self._database.begin(locks=True)
             self._maintenance.maintain()
         named = self._schedules.every(spec, task, name, tz, options)
         self._store.after_commit(self._maintenance.scheduled)
@@ -592,7 +592,7 @@ class Queue(Operators[T]):
         letter = self._state(state)
         statement = self._database.dialect.by_state(letter)
         limit = self._database.dialect.no_limit if n is None else count_of(n)
-        return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
+        return [self._tasks.returned(row) for row in self._database.run(statement, {"n": limit})]
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -616,7 +616,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
+        return [(uuid, since) for uuid, since in self._database.run(self._database.dialect.sessions)]
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
@@ -683,4 +683,4 @@ class Queue(Operators[T]):
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
-        self._database.execute(self._database.dialect.set_setting, values)
+        self._database.run(self._database.dialect.set_setting, values)

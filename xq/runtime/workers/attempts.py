@@ -276,7 +276,7 @@ class Attempts(Generic[T]):
             if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
                 return None  # two transactions cost less than the four messages of one
             if joins == "transaction" and observers.anybody:
-                acked, found = database.unit(lambda: (ack(), take_next()), transaction=True)
+                acked, found = database.transaction(lambda: (ack(), take_next()), locks=False, caught=True)
             else:  # without the ORM's transaction, which only its callbacks after a commit need
                 acked, found = connection.as_one(ack, take_next)
         except BaseException as error:
