@@ -76,18 +76,22 @@ class Queue(Operators[T]):
     bulk puts, archives), `adapter` for ORM adapters and tubes.
     """
 
-    aio: Aio[T]  # the methods for asyncio
-
-    def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store[T],
+        definition: Definition,
+        aio: Callable[[Queue[T]], Aio[T]],
+        clock: Clock | None = None,
+        woken: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self.model = store.model
         self._clock = clock
         self._machine = machine = definition.machine
         self._handlers: dict[str | None, Worker[T]] = {}
-        self._observers: Observers[T] = Observers(store)
-        self._database = database = Database(store, definition, clock, self._observers)
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
-        self._observers.read = self._tasks.returned
+        self._observers: Observers[T] = Observers(store, self._tasks.returned)
+        self._database = database = Database(store, definition, clock, self._observers)
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
         self._inspection = Doctor(self._pauses, self._history)
@@ -98,15 +102,15 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
+        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
-        self._observers.listeners = (self._waiting, self._maintenance)
-        self._observers.count()
+        self._observers.listen(self._waiting, self._maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
             database, store, self._maintenance, self._waiting, self._observers, self._inspection
         )
+        self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
     def name(self) -> str:

@@ -216,7 +216,13 @@ class Waiting(Generic[T]):
     _names = itertools.count(1)
 
     def __init__(
-        self, database: Database, tasks: Tasks[T], inserts: Inserts[T], takes: Takes[T], finish: Finish[T]
+        self,
+        database: Database,
+        tasks: Tasks[T],
+        inserts: Inserts[T],
+        takes: Takes[T],
+        finish: Finish[T],
+        woken: Callable[[], None],
     ) -> None:
         self.database = database
         self.tasks = tasks
@@ -228,7 +234,7 @@ class Waiting(Generic[T]):
         self._limit = self.machine.guard("limit")
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
-        self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
+        self._woken = woken  # raises to end a call that waits
         takes.pauses.resumed = lambda: self.takers.wake_first()
         self.forget()
 
@@ -399,7 +405,7 @@ class Waiting(Generic[T]):
             self._forgive(error, deadline)
             longest = AGAIN
         woken = yield from waiter.sleep(min(deadline.left, longest))
-        self.woken()
+        self._woken()
         return woken or looks or deadline.left > 0
 
     def _until_a_token(self) -> float:
