@@ -100,7 +100,7 @@ class Inspection:
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
-        return self.database.execute(sql, values)
+        return self.database.run(sql, values)
 
     def moment(self) -> float:
         """Return the time of the database, in seconds since 1970; that of the test if it sets the clock."""
