@@ -323,17 +323,17 @@ class Queue(Operators[T]):
         Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
         ttr (seconds).
         """
-        taken = self._take(1, timeout, tube, options)
+        if tube is not None:
+            self.adapter.tube(tube)
+        taken = self._waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
-        return self._take(count_of(n), timeout, tube, options)
-
-    def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+        most = count_of(n)
         if tube is not None:
             self.adapter.tube(tube)
-        return self.adapter.take(n, timeout, tube, options)
+        return self._waiting.take(most, timeout, tube, options)
 
     def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).

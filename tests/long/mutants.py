@@ -84,9 +84,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/queue_adapter.py",
-        "if not (found or looked) and n and self.maintenance.more_have_died(than=reaped):",
-        "if not (found or looked) and not n and self.maintenance.more_have_died(than=reaped):",
+        "xq/runtime/waiters.py",
+        "if not (found or looked) and n and self._more_have_died(than=reaped):",
+        "if not (found or looked) and not n and self._more_have_died(than=reaped):",
         "inside/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",
         tier="rest",
     ),
