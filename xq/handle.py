@@ -594,9 +594,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        statement = self._database.dialect.by_state(letter)
-        limit = self._database.dialect.no_limit if n is None else count_of(n)
-        return [self._tasks.returned(row) for row in self._database.run(statement, {"n": limit})]
+        return self._inspection.by_state(letter, None if n is None else count_of(n))
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -620,7 +618,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._database.run(self._database.dialect.sessions)]
+        return self._inspection.sessions()
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
