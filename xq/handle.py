@@ -102,7 +102,7 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish, woken)
+        self._waiting = Waiting(self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listen(self._waiting, self._maintenance)
