@@ -103,7 +103,7 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish, woken)
+        self._waiting = Waiting(self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
         self._observers.listen(self._waiting, self._maintenance)
@@ -595,9 +595,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        statement = self._database.dialect.by_state(letter)
-        limit = self._database.dialect.no_limit if n is None else count_of(n)
-        return [self._tasks.returned(row) for row in self._database.run(statement, {"n": limit})]
+        return self._inspection.by_state(letter, None if n is None else count_of(n))
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -621,7 +619,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._database.run(self._database.dialect.sessions)]
+        return self._inspection.sessions()
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.

@@ -120,15 +120,14 @@ class Archive:
         return gone, refused
 
     def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
-        connection, binding = self.database.begin(), self.database.open()
+        binding, values = self.database.open(), self.database.values()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
         if binding.dialect.highest_key and self.database.run(binding.dialect.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
-        values = self.database.values()
         chosen = [{"keys": listed}] if listed else map(named, keys)
-        gone = sum(len(self.database.run(step, {**values, **which}, connection)) for which in chosen)
+        gone = sum(len(self.database.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
         if self.database.run(binding.dialect.done_again(until)):
             raise Stays
@@ -168,10 +167,10 @@ class Archive:
         return back, refused
 
     def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
-        connection, binding = self.database.begin(), self.database.open()
+        binding = self.database.open()
         statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         step = self.steps.plain(binding, statement, *BACK, width=len(names))
-        back = self.database.run(step, {**self.database.values(), "rows": rows}, connection)
+        back = self.database.run(step, {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 

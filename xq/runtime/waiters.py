@@ -21,10 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
-from xq.core.values import Parts, Span, Tasks, named
+from xq.core.values import Parts, Span, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
-from xq.engine.run import Database
 from xq.engine.take import NONE, Takes
 from xq.runtime import maintenance
 from xq.sessions.session import Session, owner_of
@@ -216,22 +215,14 @@ class Waiting(Generic[T]):
 
     _names = itertools.count(1)
 
-    def __init__(
-        self,
-        database: Database,
-        tasks: Tasks[T],
-        inserts: Inserts[T],
-        takes: Takes[T],
-        finish: Finish[T],
-        woken: Callable[[], None],
-    ) -> None:
-        self.database = database
-        self.tasks = tasks
+    def __init__(self, inserts: Inserts[T], takes: Takes[T], finish: Finish[T], woken: Callable[[], None]) -> None:
+        self.database = takes.database
+        self.tasks = takes.tasks
         self.inserts = inserts
         self.takes = takes
         self.finish = finish
         self.machine = takes.machine
-        self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
+        self._status_at = takes.tasks.table.fields.index(takes.tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
