@@ -210,20 +210,20 @@ class Takes(Generic[T]):
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
-    def _taken(self, step: Step, values: dict[str, Any], token: str | None, look: Prepared) -> list[T]:
+    def _taken(self, step: Step, values: dict[str, Any], token: str | None, done: Prepared) -> list[T]:
         rows = self.database.run(step, values)
-        return self._in_order(rows or self._found_late(step, values, look), token)
+        return self._in_order(rows or self._found_late(step, values, done), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
+    def _found_late(self, step: Step, values: dict[str, Any], done: Prepared) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        swept, only_own_heads = look
+        swept, only_own_heads = done
         dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
