@@ -18,7 +18,7 @@ from tests.factories import task
 from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
-from xq.engine import steps
+from xq.engine import binding
 from xq.operators import doctor, inspection
 
 
@@ -74,9 +74,7 @@ class Heard:
 def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task_with_it(make_shared):
     Task, heard = make_shared({}), Heard()
     Task.xq.put_many([{}] * 3)
-    observers = Task.xq._observers
-    observers.listeners += (heard,)
-    observers.count()
+    Task.xq._observers.listen(heard)
     Task.xq.worker(lambda task: None)
     Task.xq.run(until_empty=True)
     assert sorted(heard.changes) == [("R", "T", 1)] * 3 + [("T", "X", 1)] * 3
@@ -103,7 +101,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
 
     def take() -> None:
         with suppress(ZeroDivisionError):
-            finish.database.unit(lambda: 1 / 0, transaction=True)
+            finish.database.transaction(lambda: 1 / 0)
 
     acked, _ = store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), take)
     assert (acked, state(Task, 1)) == ([[]], "T")
@@ -134,7 +132,7 @@ def generated() -> int:
 
 def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make, monkeypatch):
     monkeypatch.setattr(values, "SHAPES", 10)
-    monkeypatch.setattr(steps, "KEPT", 20)
+    monkeypatch.setattr(binding, "KEPT", 20)
     Task = make(roles=("priority",))
     orders = list(permutations(VALUES, 3))
     for n in (2, 3, 4, 5):

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error
 from xq.core.machine import READY
+from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.runtime.lease import Lease, leased
 from xq.runtime.waiters import run_steps
@@ -58,12 +59,12 @@ class Supply(Generic[T]):
         The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
         and the take, once a task may be ready. `looked`: the caller has just found nothing.
         """
-        adapter = self.queue.adapter
+        adapter, waiting = self.queue.adapter, self.queue.adapter.waiting
         if (schedules := adapter.maintenance.schedules).pending:
             schedules.begin()
         if within is None:
-            return adapter.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
-        waiting, take = adapter.waiting, partial(adapter.take, timeout=0, tube=self.tube, but=self.but)
+            return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
+        take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
         waiting.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
         return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
@@ -160,9 +161,10 @@ class Pool(ABC, Generic[T]):
         program: Program,
         workers: int,
         overdue: Callable[[Lease], None] | None = None,
+        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
     ) -> None:
         ends = program.until_empty or program.budget.is_limited
-        self.attempts = Attempts(worker, moves, program.stop, overdue, ends)
+        self.attempts = Attempts(worker, moves, program.stop, overdue, ends, end_unacked=end_unacked)
         self._options = worker.options
         self._sources = sources
         self._workers = workers
