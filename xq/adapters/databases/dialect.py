@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.dirty_groups import RunUnit
-from xq.adapters.databases.due_times import DueTimes
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.jobs import Jobs
@@ -53,7 +52,7 @@ def bare(sql: str) -> str:
     return NOISE.sub("", sql)
 
 
-class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
+class Dialect(Writes, Waits, Records, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The

@@ -5,14 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
-from xq.adapters.databases.counters import Counters
-from xq.adapters.databases.history_table import HistoryTable
-from xq.adapters.databases.selectors import Selectors
+from xq.adapters.databases.looks import Looks
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import Connections
 
 
-class Inspections(Selectors, Counters, HistoryTable):
+class Inspections(Looks):
     """Queries that look at a queue from outside. None locks anything."""
 
     @property

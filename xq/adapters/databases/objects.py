@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xq.adapters.databases.counters import Counters
-from xq.adapters.databases.history_table import HistoryTable
+from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
-from xq.adapters.databases.selectors import Selectors
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
@@ -28,7 +26,7 @@ class Object:
     drop: str
 
 
-class Objects(Selectors, Counters, HistoryTable):
+class Objects(Looks):
     """The objects that belong to a queue, besides the application's table."""
 
     @abstractmethod
@@ -141,6 +139,15 @@ class Objects(Selectors, Counters, HistoryTable):
     def objects(self) -> list[Object]:
         """Return the objects that installing creates, in order."""
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    @property
+    def count_what_is_there(self) -> str:
+        """Return SQL that counts the existing tasks, unless counting has begun."""
+        return (
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
+            f"WHERE NOT EXISTS ({self.begun})"
+        )
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:
         """Return an object of this queue, with the SQL that creates it."""

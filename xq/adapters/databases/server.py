@@ -6,9 +6,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
 from xq.adapters.databases.groups import Groups
@@ -131,7 +130,7 @@ class Server(Dialect):
             f"FROM {self.side('count')} GROUP BY tube, source, target"
         )
 
-    def many_counters_of(self, queues: Sequence[Counters], many: int) -> str:
+    def many_counters_of(self, queues: Sequence[Self], many: int) -> str:
         return " UNION ALL ".join(
             f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
             for place, queue in enumerate(queues)
