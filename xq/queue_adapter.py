@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
 from xq.core.values import Span
-from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.stats import stats
 from xq.engine.take import NONE
@@ -18,6 +17,9 @@ from xq.engine.unit import Database
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.installer.installation import Installation
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement
+from xq.core.counters import counter_of
 from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.rates import Rates
-from xq.engine.stats import counter_of
 from xq.engine.unit import Binding, Database, Step
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads

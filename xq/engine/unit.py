@@ -17,7 +17,6 @@ from xq.core.machine import Machine
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Table, Values
 from xq.core.values import Catalogue, Seconds
 from xq.core.words import Wording
-from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.sessions import process
 from xq.sessions import session as sessions
@@ -25,6 +24,7 @@ from xq.sessions.session import Session, Sessions
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.installer.installation import Installation
 
 
 R = TypeVar("R")
@@ -147,7 +147,7 @@ class Database:
             here,
             dialect,
             Statements(definition.machine, dialect),
-            Installation(self.store, dialect, definition.structure, definition.wording, self.values),
+            dialect.installation(self.store, definition.structure, definition.wording, self.values),
             sessions.of(database),
         )
 

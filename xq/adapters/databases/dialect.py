@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
+from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
@@ -23,8 +24,9 @@ from xq.adapters.databases.writes import Writes
 from xq.core.compile import Selector, Statement
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Values
+from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Store, Values
 from xq.core.schema import OWN
+from xq.core.words import PLAIN, Wording
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
@@ -137,6 +139,16 @@ class Dialect(Writes, Waits, Records, Searches, Inspections):
         # The first comparison is for the index.
         row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
         return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
+
+    def installation(
+        self,
+        store: Store[Any],
+        structure: Mapping[str, Any],
+        wording: Wording = PLAIN,
+        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
+    ) -> Installation:
+        """Return the installation of the queue in the database of a store. The arguments are those of its class."""
+        return Installation(store, self, structure, wording, values)
 
     # running statements
 

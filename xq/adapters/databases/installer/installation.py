@@ -11,14 +11,14 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from xq.adapters.databases.installer.online import MANY, Steps
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
+from xq.core.counters import corrections, counter_of
 from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Row, Store
-from xq.core.words import PLAIN, Wording
-from xq.engine.online import MANY, Steps
-from xq.engine.stats import corrections, counter_of
+from xq.core.words import Wording
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -64,8 +64,8 @@ class Installation:
         store: Store[Any],
         dialect: Dialect,
         structure: Mapping[str, Any],
-        wording: Wording = PLAIN,
-        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
+        wording: Wording,
+        values: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.store = store
         self.dialect = dialect

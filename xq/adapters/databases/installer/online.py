@@ -13,7 +13,7 @@ from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.words import lasting
 
 if TYPE_CHECKING:
-    from xq.engine.install import Installation
+    from xq.adapters.databases.installer.installation import Installation
 
 log = logging.getLogger("xq")
 
