@@ -202,36 +202,6 @@ class Selectors(TokenBuckets):
         """Return the column in which unique values are compared, and `:unique` as a value of it."""
         return self.roles[guard.role], ":unique"
 
-    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
-        """Return a query of one value that too many tasks in these states have."""
-        role, most = self.roles[guard.role], guard.value or 1
-        value = self.exact(role, self.kind(guard.role))
-        of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
-
-    @property
-    def statuses_in_use(self) -> str:
-        """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
-        status = self.exact(self.roles["status"], self.kind("status"))
-        return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
-
-    @property
-    def statuses_alike(self) -> str:
-        """Returns a query of the first and last index of states whose statuses the column compares as equal."""
-        listed = self._listed(self.exact(self.roles["status"], self.kind("status")))
-        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.roles['status']} HAVING COUNT(*) > 1"
-
-    def refused_by(self, condition: str) -> str:
-        """Return a query of the indexes of states whose statuses do not fulfil a condition on their column."""
-        return f"SELECT place FROM {self._listed(self.roles['status'])} WHERE NOT ({condition})"
-
-    def _listed(self, status: str) -> str:
-        """Return a table of the statuses of the states, with their indexes, in the type and collation of the column."""
-        words = [self.literal(self.words[state]) for state in self.machine.states]
-        first = f"SELECT -1 AS place, {status} AS {self.roles['status']} FROM {self.table_in_schema} WHERE FALSE"
-        listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
-        return f"({listed}) AS listed"
-
 
 def _is_listed(parts: Sequence[Any]) -> bool:
     """Return whether JSON holds these values of a column exactly, as a database reads them."""
