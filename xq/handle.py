@@ -589,7 +589,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        statement = self._database.dialect.by_state(letter)
+        statement = self._database.dialect.looks.by_state(letter)
         limit = self._database.dialect.no_limit if n is None else count_of(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 

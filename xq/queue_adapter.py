@@ -122,7 +122,7 @@ class QueueAdapter(Generic[T]):
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
         binding = self._database.bind()
         binding.installation.ddl()  # raises, before the table is there, what the database cannot have
-        with binding.dialect.creating(self.store):
+        with binding.dialect.installer.creating(self.store):
             create()
         self._database.unit(self._database.bind().installation.install)
         self._database.close()

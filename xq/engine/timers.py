@@ -182,7 +182,7 @@ class Timers:
 
     def _next(self) -> tuple[float | None, bool]:
         """Return the seconds until the next timer passes, and whether a group is dirty."""
-        asked = self.database.dialect.next_due
+        asked = self.database.dialect.looks.next_due
         ((seconds, *is_dirty),) = self.database.execute(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds), any(is_dirty)
 
@@ -229,16 +229,18 @@ class Timers:
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
-        asked = self.database.dialect.next_to_ready
+        asked = self.database.dialect.looks.next_to_ready
         return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.execute(asked))
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         dialect = self.database.dialect
-        if not dialect.times_unowned or not self.database.execute(dialect.any_untimed):
+        if not dialect.looks.times_unowned or not self.database.execute(dialect.looks.any_untimed):
             return
         try:
-            self.database.unit(lambda: self.database.execute(dialect.times_unowned), transaction=True, caught=True)
+            self.database.unit(
+                lambda: self.database.execute(dialect.looks.times_unowned), transaction=True, caught=True
+            )
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -250,11 +252,11 @@ class Timers:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
         unit = self.database.unit
         transaction = partial(unit, transaction=True, caught=True)
-        return self.database.open().dialect.refresh_groups(self.store, unit, transaction, mine)
+        return self.database.open().dialect.looks.refresh_groups(self.store, unit, transaction, mine)
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
         binding = self.database.open()
-        forget = binding.dialect.forget_history
+        forget = binding.dialect.looks.forget_history
         values = self.database.values() | {"n": PER_MOVE}
         return self.database.change(binding, Statement(forget), values) if forget else 0

@@ -371,7 +371,7 @@ class Database:
 
     def counters(self) -> list[Any]:
         """Return the counters. If they have become many rows, roll those up."""
-        found = self.execute(self.dialect.counters)
+        found = self.execute(self.dialect.looks.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.roll_up_some()
         return [tuple(row[:4]) for row in found]
@@ -395,7 +395,7 @@ class Database:
         """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
-            return self.may_move and self.unit(lambda: dialect.roll_up(self.store))
+            return self.may_move and self.unit(lambda: dialect.looks.roll_up(self.store))
         except Exception as error:
             if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
                 raise

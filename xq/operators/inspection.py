@@ -115,7 +115,7 @@ class Inspection:
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
-        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.taken)]
+        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.looks.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
@@ -212,7 +212,11 @@ class Inspection:
             return False
         dialect = self.database.dialect
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
-        query = dialect.any_ready if dialect.groups else dialect.ready(Selector("first", READY, skips=len(skipped)))
+        query = (
+            dialect.looks.any_ready
+            if dialect.groups
+            else dialect.looks.ready(Selector("first", READY, skips=len(skipped)))
+        )
         return bool(self._run(query, **skipped))
 
     def _by_history(self) -> tuple[Age | None, float]:

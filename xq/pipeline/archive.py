@@ -67,7 +67,7 @@ class Archive:
                 f"archives of {self.store.name} use many transactions: call this outside of a transaction"
             )
         source = self.database.dialect.source
-        there = self.database.dialect.columns_of(self.store, source.name)
+        there = self.database.dialect.installer.columns_of(self.store, source.name)
         known = {field.column.lower() for field in source.fields}
         if more := sorted(name for name, made in there.items() if not made and name.lower() not in known):
             raise ConfigurationError(
@@ -123,7 +123,7 @@ class Archive:
         self.database.begin_writing()
         connection, binding = self.database.begin(), self.database.open()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
-        if binding.dialect.highest_key and self.database.execute(binding.dialect.highest_key)[0] in keys:
+        if binding.dialect.looks.highest_key and self.database.execute(binding.dialect.looks.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
@@ -131,7 +131,7 @@ class Archive:
         chosen = [{"keys": listed}] if listed else map(named, keys)
         gone = sum(len(self.database.perform(step, connection, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
-        if self.database.execute(binding.dialect.done_again(until)):
+        if self.database.execute(binding.dialect.looks.done_again(until)):
             raise Stays
         kept = self.machine.settings.history or 0.0
         if self.database.now_us() - begun_us >= kept * 1e6:
@@ -144,7 +144,7 @@ class Archive:
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
         binding, values = self.database.open(), self.database.values()
-        statements = map(binding.dialect.forget_rows, _batches(ids, ROWS))
+        statements = map(binding.dialect.looks.forget_rows, _batches(ids, ROWS))
         return sum(self.database.change(binding, statement, values) for statement in statements)
 
     # back
@@ -158,7 +158,7 @@ class Archive:
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
         newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
         every, fields = (*names, *newer), list(map(known, names))
-        keys, look = [names.index(name) for name in self.key], self.database.dialect.look()
+        keys, look = [names.index(name) for name in self.key], self.database.dialect.looks.look()
         back, refused = 0, 0
         for batch in _batches(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
