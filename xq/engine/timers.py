@@ -234,13 +234,11 @@ class Timers:
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
-        dialect = self.database.dialect
-        if not dialect.looks.times_unowned or not self.database.execute(dialect.looks.any_untimed):
+        looks = self.database.dialect.looks
+        if not looks.times_unowned or not self.database.execute(looks.any_untimed):
             return
         try:
-            self.database.unit(
-                lambda: self.database.execute(dialect.looks.times_unowned), transaction=True, caught=True
-            )
+            self.database.unit(lambda: self.database.execute(looks.times_unowned), transaction=True, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise

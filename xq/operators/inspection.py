@@ -210,13 +210,9 @@ class Inspection:
         """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
         if None in paused:
             return False
-        dialect = self.database.dialect
+        dialect, looks = self.database.dialect, self.database.dialect.looks
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
-        query = (
-            dialect.looks.any_ready
-            if dialect.groups
-            else dialect.looks.ready(Selector("first", READY, skips=len(skipped)))
-        )
+        query = looks.any_ready if dialect.groups else looks.ready(Selector("first", READY, skips=len(skipped)))
         return bool(self._run(query, **skipped))
 
     def _by_history(self) -> tuple[Age | None, float]:

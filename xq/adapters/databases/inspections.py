@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import ABSENT, READY, TAKEN
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.looks import Looks
 
 
 class Inspections(Selectors):
     """Queries that look at a queue from outside. None locks anything."""
-
-    looks: Looks
 
     @property
     def takers(self) -> str:
@@ -63,10 +56,8 @@ class Inspections(Selectors):
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
-        least, history = self.looks.elapsed.format("MIN(at_us) OVER ()"), self.side("history")
-        spent = (
-            f"SELECT source, {self.looks.since_before} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
-        )
+        dur_us, least = self.looks.since_before, self.looks.elapsed.format("MIN(at_us) OVER ()")
+        spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {self.side('history')} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
         return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
     from xq.adapters.databases.server import Server
 
+ROLL_UP = 10_000  # rows of counters that are merged at once
+
 
 class Looks:
     """Queries of one queue, and what adds up and prunes its counters and its history."""
@@ -194,10 +196,8 @@ class Looks:
         """
         due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
         left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
-        looks = [
-            f"SELECT {place}, {queue.looks._found_ready}" for place, (queue, _, looks) in enumerate(queues) if looks
-        ]
-        return " UNION ALL ".join(left + looks)
+        asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
+        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks._found_ready}" for place, queue in asked])
 
     # counters
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import INTEGERS, Field
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.installer.installer import Installer
 
 ERROR_SHOWN = 500  # characters of an error of which failures are made
 
@@ -33,8 +29,6 @@ class Walk:
 
 class Searches(Selectors):
     """Queries of the search. They lock nothing, and bind all values. `:tube` is the tube of a walk."""
-
-    installer: Installer
 
     # walks
 

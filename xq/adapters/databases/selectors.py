@@ -1,4 +1,4 @@
-"""SQL of selectors, and of queries that change nothing."""
+"""SQL of selectors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.groups import Groups
+    from xq.adapters.databases.installer.installer import Installer
+    from xq.adapters.databases.looks import Looks
 
 
 class Selectors(TokenBuckets):
     """Selectors as conditions: tasks by key, the oldest tasks, tasks that are due, all tasks."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
+    looks: Looks
+    installer: Installer
 
     # keys
 

@@ -15,8 +15,6 @@ from xq.core.machine import Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
-ROLL_UP = 10_000  # rows of counters that are merged at once
-
 
 class Server(Dialect):
     """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""

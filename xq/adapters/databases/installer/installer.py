@@ -44,12 +44,12 @@ class Installer(ABC):
     def objects(self) -> Objects:
         return self.objects_kind(self.of)
 
-    @abstractmethod
     def prepare(self, store: Connections) -> None:
         """Set up the database for queues, as far as a transaction cannot do that.
 
         Raises ConfigurationError if it is unfit.
         """
+        self.refuse(store)
 
     def refuse(self, store: Connections) -> None:  # noqa: B027 - SQLite refuses nothing
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
@@ -226,9 +226,8 @@ class Installer(ABC):
 
     def add_own(self, store: Connections) -> list[str]:
         """Return SQL that adds xq's own columns to the table."""
-        return [
-            f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN IF NOT EXISTS {column}" for column in self.own.values()
-        ]
+        added = f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN IF NOT EXISTS"
+        return [f"{added} {column}" for column in self.own.values()]
 
     def drop_own(self, store: Connections) -> list[str]:
         """Return SQL that drops these columns, as far as they are there."""

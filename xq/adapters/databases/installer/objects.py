@@ -91,11 +91,6 @@ class Objects(ABC):
         name = self.of.name(suffix)
         return Object(kind, name, create, self.drop(kind, name))
 
-    def side_table(self, suffix: str, body: str, *more: str) -> Object:
-        """Return a table of this queue. `more` is SQL to run after its creation."""
-        create = f"CREATE TABLE IF NOT EXISTS {self.of.side(suffix)} {body}"
-        return self.made("table", suffix, create, *more)
-
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops an object of this queue if it exists."""
         return f"DROP {kind.upper()} IF EXISTS {self.of.object(name)}"

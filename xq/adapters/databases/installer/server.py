@@ -45,14 +45,13 @@ class ServerObjects(Objects):
 
     def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
         """Return the statements of a text that creates a side table."""
+        keys, parts = self.of.keys, self.of._parts()
         known = {
             "engine": self.of.engine,
             "table": self.of.table_in_schema,
-            "keys": ", ".join(self.of.keys),
-            "parts": ", ".join(self.of._parts()),
-            "keys_as_parts": ", ".join(
-                f"{k} AS {part}" for k, part in zip(self.of.keys, self.of._parts(), strict=True)
-            ),
+            "keys": ", ".join(keys),
+            "parts": ", ".join(parts),
+            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
             "name": self.of.side(suffix),
             **self.names_beside(suffix),
         }
@@ -85,9 +84,6 @@ class ServerInstaller(Installer):
     def not_online(self, store: Connections) -> str:
         # Its heads are counted by the triggers, and must not change until they are built.
         return "the heads of its utubes are built while no row changes: call install()" if self.of.groups else ""
-
-    def prepare(self, store: Connections) -> None:
-        self.refuse(store)
 
     def refuse(self, store: Connections) -> None:
         if unfit := self.unfit(store):

@@ -64,12 +64,8 @@ class MariadbInstaller(ServerInstaller):
             except Exception:
                 # No rollback brings back what was taken down. Its triggers may be those of another definition.
                 lost = there.keys() - self.existing(store).keys()
-                indexes = [
-                    sql
-                    for item in self.objects.mine()
-                    if item.kind == "index" and item.name in lost
-                    for sql in item.create
-                ]
+                mine = (item for item in self.objects.mine() if item.kind == "index" and item.name in lost)
+                indexes = [sql for item in mine for sql in item.create]
                 for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
                     store.execute(sql)
                 raise
@@ -172,9 +168,8 @@ class MariadbInstaller(ServerInstaller):
         for mode in BAD_MODES.intersection(modes.split(",")):
             return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
         if lowered and self.of.source.name != self.of.source.name.lower():
-            return (
-                f"the server keeps the names of tables in lower case: call {self.of.source.name} so in the model's Meta"
-            )
+            name = self.of.source.name
+            return f"the server keeps the names of tables in lower case: call {name} so in the model's Meta"
         return super().unfit(store)
 
     def existing(self, store: Connections) -> dict[str, str]:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xq.adapters.databases.looks import ServerLooks
-from xq.adapters.databases.server import ROLL_UP
+from xq.adapters.databases.looks import ROLL_UP, ServerLooks
 from xq.core.compile import Statement
 from xq.core.ports import Connections
 

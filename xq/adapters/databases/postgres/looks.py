@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.looks import ServerLooks
-from xq.adapters.databases.server import ROLL_UP
+from xq.adapters.databases.looks import ROLL_UP, ServerLooks
 from xq.core.ports import Connections
 
 
