@@ -293,7 +293,7 @@ def _database(queue: Any, notes: Mapping[str, str], title: str) -> Iterator[str]
     parts: dict[str, list[str]] = {"": meanings}
     for call in CALLS:
         parts[call] = [f"{why}{laid_out(_shortened(sql, longest))};" for why, sql in _statements(queue, call)]
-    for item in [*dialect.installer.objects.shared(), *dialect.installer.objects.all()]:
+    for item in dialect.installer.objects.all():
         found = [_installed(sql) for sql in item.create if not sql.startswith("DROP")]
         parts.setdefault(PLURALS[item.kind], []).extend(f"{laid_out(_shortened(sql, longest))};" for sql in found)
     yield title
